@@ -1,0 +1,68 @@
+"""What all tests share: a home of their own, and the rule that nothing outlives it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+OF_THE_SCRIPTS = ("CAVE_CRASH_", "CAVE_LIVE_")
+GRACE = 2.0
+"""Seconds in which processes that were told to end may still do so."""
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty CAVE_HOME, no key and no setting; a process left under it fails the test."""
+    path = Path(os.path.realpath(tempfile.mkdtemp(prefix="cv")))
+    clear_settings(monkeypatch)
+    monkeypatch.setenv("CAVE_HOME", str(path))
+    yield path
+    left = end_processes_of(path)
+    shutil.rmtree(path, ignore_errors=True)
+    assert not left, "processes outlived the test: " + "; ".join(left)
+
+
+def clear_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*KEYS, *(n for n in os.environ if n.startswith("CAVE_"))]:
+        if not name.startswith(OF_THE_SCRIPTS):
+            monkeypatch.delenv(name, raising=False)
+
+
+def end_processes_of(home: Path) -> list[str]:
+    """Ends every process that belongs to `home` and says which those were."""
+    _, alive = psutil.wait_procs(processes_of(home), timeout=GRACE)
+    left = []
+    for process in alive:
+        try:
+            left.append(f"{process.pid} {' '.join(process.cmdline())}")
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(alive, timeout=GRACE)
+    return left
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    me = os.getpid()
+    return [p for p in psutil.process_iter() if p.pid != me and belongs(p, home)]
+
+
+def belongs(process: psutil.Process, home: Path) -> bool:
+    """Whether its environment, command line or folder names `home`."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return (
+            process.environ().get("CAVE_HOME") == str(home)
+            or any(str(home) in word for word in process.cmdline())
+            or Path(process.cwd()).is_relative_to(home)
+        )
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,156 @@
+"""The wheel: what is in it, and that it works in an environment that knows nothing of the repo."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DATA = "cave_runtime-0.1.0.data"
+INFO = "cave_runtime-0.1.0.dist-info"
+KERNELSPEC = f"{DATA}/data/share/jupyter/kernels/cave-python"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built once."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    """The files in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def read(wheel: Path, name: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(name).decode()
+
+
+def test_cave_is_the_only_name(names: set[str]) -> None:
+    """The wheel puts one importable name into site-packages."""
+    assert {name.split("/")[0] for name in names} == {"cave", INFO, DATA}
+
+
+def test_every_file_of_the_package_ships(names: set[str]) -> None:
+    """Data files and migrations come along: what is in the folder is in the wheel."""
+    here = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "cave").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here - names == set()
+    assert {"cave/py.typed", "cave/demo/data/flights.csv"} <= names
+
+
+def test_skills_ship_where_tools_look_for_them(names: set[str]) -> None:
+    """The folder `skills` is `cave/.agents/skills` in the wheel."""
+    here = {
+        f"cave/.agents/{path.relative_to(ROOT).as_posix()}"
+        for path in (ROOT / "skills").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here
+    assert here <= names
+
+
+def test_kernelspec_ships_with_its_logos(wheel: Path, names: set[str]) -> None:
+    """Jupyter finds a kernelspec that it can start by itself in any environment."""
+    files = ("kernel.json", "logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
+    assert {f"{KERNELSPEC}/{file}" for file in files} <= names
+    spec = json.loads(read(wheel, f"{KERNELSPEC}/kernel.json"))
+    assert spec["argv"] == ["python", "-m", "cave.inkernel", "-f", "{connection_file}"]
+    assert spec["language"] == "python"
+    assert spec["metadata"]["cave"]["profile"] == "open"
+
+
+def test_metadata_names_what_is_needed(wheel: Path) -> None:
+    """Extras are exactly those that exist, and what an extra brings is no base dependency."""
+    metadata = email.message_from_string(read(wheel, f"{INFO}/METADATA"))
+    assert metadata["Name"] == "cave-runtime"
+    assert metadata["License-Expression"] == "MIT"
+    assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"all", "excel", "local", "openai"}
+    base = [r for r in metadata.get_all("Requires-Dist", []) if "extra ==" not in r]
+    assert not [r for r in base if r.startswith(("openai", "openpyxl", "xllamacpp", "pytest"))]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a fresh environment outside the repo with the wheel and what it needs."""
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, with_pip=True)
+    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel)]
+    done = subprocess.run(
+        command, cwd=folder, env=clean_environment(folder), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return folder / "bin"
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """Nothing of this environment or of the repo; every home folder is `home`."""
+    kept = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "LANG", "LC_", "TMP"))}
+    return kept | {"PATH": os.defpath, "HOME": str(home), "CAVE_HOME": str(home)}
+
+
+def run(bin_folder: Path, home: Path, program: str, *args: str) -> str:
+    """Runs an installed program in `home`; its output, or a failure that shows it all."""
+    env = clean_environment(home)
+    env["PATH"] = f"{bin_folder}{os.pathsep}{env['PATH']}"
+    command = [str(bin_folder / program), *args]
+    done = subprocess.run(
+        command, cwd=home, env=env, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_doctor_runs_outside_the_repo(installed: Path, home: Path) -> None:
+    """`cave doctor` has something to say in an environment that has only the wheel."""
+    assert run(installed, home, "cave", "doctor").strip()
+
+
+def test_demo_runs_outside_the_repo(installed: Path, home: Path) -> None:
+    """`cave demo` works on the data in the wheel, with no key and no model."""
+    assert "flights" in run(installed, home, "cave", "demo")
+
+
+def test_jupyter_lists_our_kernel(installed: Path, home: Path) -> None:
+    """`jupyter kernelspec list` shows the kernelspec of this very environment."""
+    listed = json.loads(run(installed, home, "jupyter", "kernelspec", "list", "--json"))
+    folder = Path(listed["kernelspecs"]["cave-python"]["resource_dir"])
+    assert folder == installed.parent / "share" / "jupyter" / "kernels" / "cave-python"
+
+
+AS_JUPYTER_DOES = """
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(startup_timeout=60, kernel_name="cave-python")
+try:
+    client.execute_interactive("print(6 * 7)", timeout=60)
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel()
+"""
+
+
+def test_jupyter_starts_our_kernel_by_itself(installed: Path, home: Path) -> None:
+    """Started from the kernelspec by Jupyter, without a session, it is an ordinary kernel."""
+    assert run(installed, home, "python", "-c", AS_JUPYTER_DOES).split() == ["42"]
