@@ -1,0 +1,175 @@
+"""Settings and the values that say how a session may act: Settings, Policy, Budget.
+
+A setting comes from, in this order: the call, the `CAVE_*` environment, `[tool.cave]` of
+the nearest pyproject.toml or a `cave.toml` beside it, the user's `config.toml`, the default.
+`CAVE_HOME` moves everything that cave keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from cave.errors import ConfigError
+
+Persistence = Literal["live", "hybrid"]
+Profile = Literal["open"]
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+def checked_name(name: str) -> str:
+    """`name` when a session may be called so. Raises `ConfigError`."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"a session cannot be called {name!r}: use up to 100 letters, digits, '.', '_' "
+            f"and '-', not beginning with '.' or '-'"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for all sessions of a home folder."""
+
+    model: str | None = None
+    """Operator to use where a call names none, as `operator=` spells it."""
+    max_retries: int = 2
+    """How often the provider's SDK tries again."""
+    persistence: Persistence = "hybrid"
+    runtime_dir: str | None = None
+    """Folder for sockets; must be short and the user's own."""
+    idle_timeout: float = 12 * 3600.0
+    """Seconds without work after which a kernel ends by itself; 0 means never."""
+    profile: Profile = "open"
+
+    @classmethod
+    def load(cls, **call: Any) -> Self:
+        """Settings of every source. Raises `ConfigError` naming the file and the key."""
+        settings = cls()
+        for source, values in _sources():
+            settings = settings._with(source, values)
+        return settings._with("the call", {k: v for k, v in call.items() if v is not None})
+
+    def _with(self, source: str, values: Mapping[str, Any]) -> Self:
+        known = {f.name: f for f in fields(self)}
+        checked = {}
+        for key, value in values.items():
+            if key not in known:
+                raise ConfigError(
+                    f"{source}: there is no setting {key!r}; settings are {', '.join(known)}"
+                )
+            checked[key] = _checked(source, key, value)
+        return replace(self, **checked)
+
+
+def _checked(source: str, key: str, value: Any) -> Any:
+    def wrong(expected: str) -> ConfigError:
+        return ConfigError(f"{source}: setting {key!r} is {value!r}, not {expected}")
+
+    match key:
+        case "model" | "runtime_dir":
+            if value is not None and not isinstance(value, str):
+                raise wrong("a text")
+            return value or None
+        case "max_retries" | "idle_timeout":
+            try:
+                number = int(value) if key == "max_retries" else float(value)
+            except (TypeError, ValueError):
+                raise wrong("a number") from None
+            if number < 0:
+                raise wrong("zero or more")
+            return number
+        case _:
+            allowed = get_args(Persistence if key == "persistence" else Profile)
+            if value not in allowed:
+                raise wrong(f"one of {', '.join(map(repr, allowed))}")
+            return value
+
+
+def _sources() -> list[tuple[str, Mapping[str, Any]]]:
+    """Every source of settings, the weakest first."""
+    sources = [_toml(home() / "config.toml", ())]
+    for folder in [Path.cwd(), *Path.cwd().parents]:
+        own, project = folder / "cave.toml", folder / "pyproject.toml"
+        if own.is_file() or project.is_file():
+            sources += [_toml(project, ("tool", "cave")), _toml(own, ())]
+            break
+    environment = {
+        f.name: os.environ[key]
+        for f in fields(Settings)
+        if os.environ.get(key := f"CAVE_{f.name.upper()}")
+    }
+    return [*sources, ("the environment (CAVE_...)", environment)]
+
+
+def _toml(path: Path, table: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+    try:
+        values: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return str(path), {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; mend it or move it away") from error
+    for key in table:
+        values = values.get(key, {})
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path}: [{'.'.join(table)}] is not a table")
+    return str(path), values
+
+
+def home() -> Path:
+    """Where cave keeps journals, blobs and sessions: `CAVE_HOME`, else the user's data folder."""
+    if named := os.environ.get("CAVE_HOME"):
+        return Path(named).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("cave"))
+
+
+def runtime_dir(settings: Settings) -> Path:
+    """A short folder for sockets, the user's own: unix socket paths end at 108 bytes."""
+    if settings.runtime_dir:
+        return Path(settings.runtime_dir).expanduser().absolute()
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and len(base) <= 40 and os.access(base, os.W_OK):
+        return Path(base) / "cave"
+    return Path(tempfile.gettempdir()) / f"cave-{os.getuid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What cells may do. `cell_timeout` is in seconds; None means no limit."""
+
+    profile: Profile = "open"
+    cell_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.profile not in get_args(Profile):
+            raise ConfigError(
+                f"there is no profile {self.profile!r}; this version knows "
+                f"{', '.join(map(repr, get_args(Profile)))}"
+            )
+        if self.cell_timeout is not None and not self.cell_timeout > 0:
+            raise ConfigError(f"cell_timeout is {self.cell_timeout!r}, not a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of a turn; what is spent pauses the session and never destroys it."""
+
+    steps: int | None = None
+    """Calls of the operator; None means the default of 40 a turn."""
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"budget steps is {self.steps!r}, not 1 or more")
+
+
+DEFAULT_STEPS = 40
+"""Operator calls that a turn may take where no budget says otherwise."""

@@ -1,0 +1,400 @@
+"""Events: the one vocabulary of the journal, the live stream and every face.
+
+An event is an immutable fact. Durable events have a `seq` (1, 2, 3 ... within their
+session), given by the store when they are committed; *provisional* ones (`TextDelta`,
+`CellOutput`) only stream while work is under way and keep `seq` 0.
+
+On disk an event is one JSON object of its own fields (`encode`), beside the columns `seq`,
+`at`, and `type` (the dotted name: `cell.started`). `FORMAT` counts changes of meaning;
+`decode` refuses records of a newer format and upcasts older ones.
+
+The values that events are made of (`Output`, `Fault`, `Variable`, `Delta`, `Usage`) live
+here too, since every layer above speaks in them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+FORMAT = 1
+"""Number of the record format that this version writes."""
+
+CellStatus = Literal["ok", "error", "timeout", "interrupted", "denied", "died"]
+CellOrigin = Literal["operator", "person", "foreign"]
+TurnStatus = Literal[
+    "done",
+    "failed",
+    "interrupted",
+    "needs_approval",
+    "needs_decision",
+    "needs_attention",
+    "over_budget",
+]
+OutputKind = Literal["stream", "display_data", "execute_result", "error"]
+ReplyKind = Literal["cell", "finish", "malformed"]
+EndReason = Literal["died", "idle", "closed", "restart"]
+
+
+def clean(text: str) -> str:
+    """`text` with lone surrogates written as escapes, so that it is valid UTF-8 everywhere."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# -- values ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a cell, in the terms of nbformat's outputs."""
+
+    kind: OutputKind
+    text: str = ""
+    """Of a stream: what was written. Of an error: the traceback without colours."""
+    name: str = ""
+    """Of a stream: `stdout` or `stderr`."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Of a display or result: the MIME bundle (binary types in base64)."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The exception that ended a cell: class name, text, traceback without colours."""
+
+    name: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of the namespace, described by facts."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...] | None = None
+    """Rows and columns of a frame, dimensions of an array, length of a container."""
+    size: int | None = None
+    """Bytes in memory, where the object can tell cheaply."""
+    cell: int | None = None
+    """The cell that set it last; None for what was put."""
+    fidelity: str = "volatile"
+    """How it would come back: `volatile` is held by the live kernel alone."""
+    summary: str = ""
+    """One line of facts: columns and dtypes, ranges, a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one cell did to the namespace."""
+
+    added: tuple[Variable, ...] = ()
+    changed: tuple[Variable, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was seen to change."""
+        return not (self.added or self.changed or self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent: tokens of model calls, money, calls, cells, seconds of work."""
+
+    input_tokens: int = 0
+    """Prompt tokens that were not read from a cache."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    usd: float | None = 0.0
+    """US dollars; None when the price of the model is not known."""
+    model_calls: int = 0
+    cells: int = 0
+    seconds: float = 0.0
+    estimated: bool = False
+    """Whether any token count is an estimate (no provider counted it)."""
+
+    def __add__(self, other: Usage) -> Usage:
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            usd,
+            self.model_calls + other.model_calls,
+            self.cells + other.cells,
+            self.seconds + other.seconds,
+            self.estimated or other.estimated,
+        )
+
+
+# -- events ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event has: `seq` (0 while not durable), `at` (Unix seconds), `session`."""
+
+    type: ClassVar[str] = "event"
+    durable: ClassVar[bool] = True
+
+    seq: int = 0
+    at: float = 0.0
+    session: str = ""
+
+    def stamped(self, *, seq: int, at: float, session: str) -> Self:
+        """This event as committed: the same fact with its place in the journal."""
+        return dataclasses.replace(self, seq=seq, at=at, session=session)
+
+
+_TYPES: dict[str, type[Event]] = {}
+_E = TypeVar("_E", bound=type[Event])
+
+
+def _event(cls: _E) -> _E:
+    cls.type = re.sub(r"(?<=[a-z])(?=[A-Z])", ".", cls.__name__).lower()
+    _TYPES[cls.type] = cls
+    return cls
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened(Event):
+    """The session was created."""
+
+    version: str
+    """Version of cave that created it."""
+    kernel: str = "cave-python"
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionClosed(Event):
+    """A person closed the session; its kernel was ended. It can be opened again."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStarted(Event):
+    """A kernel came up for the session. `kernel` counts them: 1 is the first."""
+
+    kernel: int
+    pid: int
+    python: str
+    """Version of its interpreter."""
+    executable: str
+    packages: dict[str, str] = field(default_factory=dict)
+    profile: str = "open"
+    seconds: float = 0.0
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEnded(Event):
+    """The kernel's process ended; `lost` are the variables that went with it."""
+
+    kernel: int
+    pid: int
+    reason: EndReason
+    signal: int | None = None
+    status: int | None = None
+    detail: str = ""
+    lost: tuple[Variable, ...] = ()
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignAdmitted(Event):
+    """Other clients of the kernel (JupyterLab, jupyter console) may run cells from now on."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(Event):
+    """A person's request to the operator."""
+
+    turn: int
+    prompt: str
+    operator: str = ""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted(Event):
+    """The operator is asked for its next move."""
+
+    turn: int
+    step: int
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(Event):
+    """A piece of the operator's text as it streams; provisional."""
+
+    durable: ClassVar[bool] = False
+
+    turn: int
+    step: int
+    text: str
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReplied(Event):
+    """What the operator answered, and what that call cost."""
+
+    turn: int
+    step: int
+    kind: ReplyKind
+    """`cell`: run `source`; `finish`: `text` is the answer; `malformed`: `text` says why."""
+    source: str = ""
+    note: str = ""
+    text: str = ""
+    raw: str = ""
+    """The reply as it came, where it was malformed."""
+    usage: Usage = Usage()
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStarted(Event):
+    """A cell is sent to the kernel."""
+
+    cell: int
+    source: str
+    note: str = ""
+    origin: CellOrigin = "person"
+    turn: int | None = None
+    step: int | None = None
+    kernel: int = 0
+    timeout: float | None = None
+    """Seconds until it is stopped; None means no limit."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOutput(Event):
+    """Output of a running cell as it streams; provisional until `CellFinished`."""
+
+    durable: ClassVar[bool] = False
+
+    cell: int
+    output: Output
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFinished(Event):
+    """A cell has ended, with all that it put out."""
+
+    cell: int
+    status: CellStatus
+    outputs: tuple[Output, ...] = ()
+    error: Fault | None = None
+    seconds: float = 0.0
+    kept: bool = True
+    """Whether the namespace survived."""
+    delta: Delta = Delta()
+    full_size: int = 0
+    """Characters of text that the cell put out, when `outputs` holds only head and tail."""
+    full_blob: str = ""
+    """Key of the blob with all of that text."""
+    bound: str = ""
+    """Name of the variable in the kernel that holds the whole text (`_output_7`)."""
+    spool: int = 0
+    """Number of the last kernel message that this event accounts for."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLate(Event):
+    """Output that came after its cell had ended (from a thread, a task)."""
+
+    cell: int
+    outputs: tuple[Output, ...] = ()
+    spool: int = 0
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesPut(Event):
+    """A person put objects into the namespace."""
+
+    variables: tuple[Variable, ...]
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesDeleted(Event):
+    """A person deleted names from the namespace."""
+
+    names: tuple[str, ...]
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptSent(Event):
+    """One step of stopping a cell: SIGINT, then SIGKILL; `refused` when nothing more is done."""
+
+    cell: int | None
+    action: Literal["sigint", "sigkill", "refused"]
+    reason: str = ""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFinished(Event):
+    """A turn has ended or waits; `status` says which."""
+
+    turn: int
+    status: TurnStatus
+    answer: str = ""
+    reason: str = ""
+    """Why it did not end as `done`."""
+    usage: Usage = Usage()
+
+
+# -- records ---------------------------------------------------------------------------------
+
+_ENVELOPE = {"seq", "at", "session"}
+
+
+@functools.cache
+def _adapter(cls: type[Event]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
+
+
+def types() -> dict[str, type[Event]]:
+    """Every event type by its dotted name."""
+    return dict(_TYPES)
+
+
+def encode(event: Event) -> bytes:
+    """The fields of an event as UTF-8 JSON, without the envelope (`seq`, `at`, `session`)."""
+    return bytes(_adapter(type(event)).dump_json(event, exclude=_ENVELOPE))
+
+
+def decode(
+    type: str, body: bytes, *, seq: int, at: float, session: str, format: int = FORMAT
+) -> Event:
+    """The event of a stored record. Raises `ValueError` for a type or format it cannot read."""
+    cls = _TYPES.get(type)
+    if cls is None or format > FORMAT:
+        raise ValueError(
+            f"record {seq} of session {session!r} has type {type!r}, format {format}: "
+            f"written by a newer cave; upgrade with: pip install -U cave-runtime"
+        )
+    event: Event = _adapter(cls).validate_json(body)
+    return event.stamped(seq=seq, at=at, session=session)

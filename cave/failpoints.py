@@ -1,0 +1,81 @@
+"""Named places where tests make the process die, stop or fail.
+
+`hit(name)` is one dictionary look-up when nothing is armed. Tests arm a point through
+`arm`, or for a child process through the environment: `CAVE_FAILPOINTS="name=kill"` with
+the actions `kill` (SIGKILL to itself), `stop` (SIGSTOP), `enospc` and `eio` (`OSError`);
+`name=kill@3` acts on the third hit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import dataclass
+
+POINTS: dict[str, str] = {
+    "turn.before_row": "before a turn is journaled",
+    "step.before_row": "after the operator's reply, before it is journaled",
+    "cell.before_send": "after a cell is journaled, before it is sent",
+    "cell.after_send": "after a cell is sent",
+    "cell.before_finish": "after a cell ended, before its end is journaled",
+    "store.before_commit": "inside the journal's transaction, before it commits",
+    "store.after_commit": "after the journal's commit, before the caller knows",
+    "blob.before_rename": "after a blob is written, before it has its name",
+}
+"""Every failpoint of the code, with the moment that it stands for."""
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: str
+    after: int
+    hits: int = 0
+
+
+_armed: dict[str, _Armed] = {}
+
+
+def arm(name: str, action: str, *, after: int = 1) -> None:
+    """Let the `after`-th hit of `name` do `action` (`kill`, `stop`, `enospc`, `eio`)."""
+    if name not in POINTS:
+        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(sorted(POINTS))}")
+    _armed[name] = _Armed(action, after)
+
+
+def disarm() -> None:
+    """Disarm every failpoint."""
+    _armed.clear()
+
+
+def hit(name: str) -> None:
+    """Do what is armed at `name`, if anything is."""
+    if _armed and name in _armed:
+        _act(_armed[name])
+
+
+def _act(armed: _Armed) -> None:
+    armed.hits += 1
+    if armed.hits != armed.after:
+        return
+    match armed.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "enospc":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        case "eio":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        case other:
+            raise ValueError(f"unknown failpoint action {other!r}")
+
+
+def _arm_from_environment() -> None:
+    for item in filter(None, os.environ.get("CAVE_FAILPOINTS", "").split(",")):
+        name, _, action = item.partition("=")
+        action, _, after = action.partition("@")
+        arm(name, action, after=int(after or 1))
+
+
+_arm_from_environment()

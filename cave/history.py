@@ -1,0 +1,233 @@
+"""The fold of a journal: events in, and what the session knows of itself out.
+
+`History` is fed every durable event once, in order; it holds the cells, turns, usage and
+variables that those events add up to, and the little that recovery needs: what was
+started and has not ended. The journal stays the truth; this is derived and can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from cave.errors import CellError
+from cave.events import (
+    CellFinished,
+    CellStarted,
+    Event,
+    Fault,
+    ForeignAdmitted,
+    KernelEnded,
+    KernelStarted,
+    OutputLate,
+    SessionClosed,
+    SessionOpened,
+    StepReplied,
+    StepStarted,
+    TurnFinished,
+    TurnStarted,
+    Usage,
+    ValuesDeleted,
+    ValuesPut,
+    Variable,
+)
+from cave.turn import Cell, Step, Turn
+
+BlobReader = Callable[[str], str]
+"""Gives the text of a blob by its key."""
+
+
+@dataclass(slots=True)
+class OpenTurn:
+    """A turn while its events come in."""
+
+    n: int
+    prompt: str
+    steps: list[StepReplied] = field(default_factory=list)
+    cells: dict[int, int] = field(default_factory=dict)
+    """Cell number by step number."""
+    asked: int = 0
+    """The last step that the operator was asked for."""
+    before: tuple[Event, ...] = ()
+    """What happened to the namespace since the turn before: cells of people, values put or
+    deleted, kernels that ended."""
+    deaths: list[tuple[int, KernelEnded]] = field(default_factory=list)
+    """Kernels that ended in this turn, with the step that was under way."""
+
+
+def error_of(fault: Fault | None) -> CellError | None:
+    """The exception value of a journaled fault."""
+    return None if fault is None else CellError(fault.name, fault.message, fault.traceback)
+
+
+class History:
+    """What the events so far add up to."""
+
+    def __init__(self, read_text: BlobReader | None = None) -> None:
+        self._read_text = read_text
+        self.seq = 0
+        self.opened: SessionOpened | None = None
+        self.cells: dict[int, Cell] = {}
+        self.turns: dict[int, Turn] = {}
+        self.usage = Usage()
+        self.variables: dict[str, Variable] = {}
+        """The namespace as last seen, in the order of its making."""
+        self.kernel: KernelStarted | None = None
+        """The kernel that serves now; None when it ended."""
+        self.kernels = 0
+        self.ended: KernelEnded | None = None
+        """How the last kernel ended, when none serves."""
+        self.lost: tuple[Variable, ...] = ()
+        """Variables lost with a kernel and not made again since."""
+        self.spool = 0
+        """The last message of the kernel that is journaled."""
+        self.running: CellStarted | None = None
+        self.turn: OpenTurn | None = None
+        self.foreign = False
+        self._started: dict[int, CellStarted] = {}
+        self._between: list[Event] = []
+        self.before: dict[int, tuple[Event, ...]] = {}
+        """By turn: `OpenTurn.before` of the turns that have ended."""
+
+    @property
+    def next_cell(self) -> int:
+        """The number that the next cell gets."""
+        return max(self._started, default=0) + 1
+
+    @property
+    def next_turn(self) -> int:
+        """The number that the next turn gets."""
+        return max([*self.turns, self.turn.n if self.turn else 0], default=0) + 1
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Take in durable events, in their order."""
+        for event in events:
+            if event.seq:
+                self.seq = event.seq
+            self._feed(event)
+
+    def _feed(self, event: Event) -> None:
+        match event:
+            case SessionOpened():
+                self.opened = event
+            case KernelStarted():
+                self.kernel, self.kernels = event, event.kernel
+                self.ended, self.spool, self.foreign = None, 0, False
+            case KernelEnded():
+                self._kernel_ended(event)
+            case ForeignAdmitted():
+                self.foreign = True
+            case CellStarted():
+                self._started[event.cell] = event
+                self.running = event
+                if self.turn is not None and event.step is not None:
+                    self.turn.cells[event.step] = event.cell
+            case CellFinished():
+                self._cell_finished(event)
+            case OutputLate():
+                self._output_late(event)
+            case ValuesPut():
+                self._bind(event.variables)
+                self._note(event)
+            case ValuesDeleted():
+                for name in event.names:
+                    self.variables.pop(name, None)
+                self._note(event)
+            case TurnStarted():
+                self.turn = OpenTurn(event.turn, event.prompt, before=tuple(self._between))
+                self._between = []
+            case StepStarted() if self.turn is not None:
+                self.turn.asked = event.step
+            case StepReplied() if self.turn is not None:
+                self.turn.steps.append(event)
+                self.usage += event.usage
+            case TurnFinished():
+                self._turn_finished(event)
+            case SessionClosed() | _:
+                pass
+
+    def _note(self, event: Event) -> None:
+        if self.turn is None:
+            self._between.append(event)
+        elif isinstance(event, KernelEnded):
+            self.turn.deaths.append((self.turn.asked, event))
+
+    def _bind(self, variables: Iterable[Variable]) -> None:
+        names = set()
+        for variable in variables:
+            self.variables[variable.name] = variable
+            names.add(variable.name)
+        self.lost = tuple(v for v in self.lost if v.name not in names)
+
+    def _kernel_ended(self, event: KernelEnded) -> None:
+        self.kernel, self.ended = None, event
+        known = {v.name for v in event.lost}
+        self.lost = (*(v for v in self.lost if v.name not in known), *event.lost)
+        self.variables = {}
+        if event.reason != "closed" or event.lost:
+            self._note(event)
+
+    def _cell_finished(self, event: CellFinished) -> None:
+        started = self._started[event.cell]
+        if self.running is not None and self.running.cell == event.cell:
+            self.running = None
+        self.spool = max(self.spool, event.spool)
+        self._bind((*event.delta.added, *event.delta.changed))
+        for name in event.delta.removed:
+            self.variables.pop(name, None)
+        self.usage += Usage(cells=1, seconds=event.seconds)
+        self._note(event)
+        self.cells[event.cell] = self.cell_of(started, event)
+
+    def cell_of(self, started: CellStarted, event: CellFinished) -> Cell:
+        """The Cell that these two events are."""
+        read, key = self._read_text, event.full_blob
+        return Cell(
+            n=event.cell,
+            source=started.source,
+            note=started.note,
+            origin=started.origin,
+            status=event.status,
+            outputs=event.outputs,
+            error=error_of(event.error),
+            seconds=event.seconds,
+            kept=event.kept,
+            delta=event.delta,
+            full_size=event.full_size,
+            _full=(lambda: read(key)) if read is not None and key else None,
+        )
+
+    def _output_late(self, event: OutputLate) -> None:
+        self.spool = max(self.spool, event.spool)
+        cell = self.cells.get(event.cell)
+        if cell is not None:
+            self.cells[event.cell] = replace(cell, outputs=(*cell.outputs, *event.outputs))
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        if self.turn is not None and self.turn.n == event.turn:
+            self.turns[event.turn] = self.turn_of(self.turn, event)
+            self.before[event.turn] = self.turn.before
+            self.turn = None
+        elif event.turn in self.turns:
+            self.turns[event.turn] = replace(
+                self.turns[event.turn], status=event.status, answer=event.answer
+            )
+
+    def turn_of(self, turn: OpenTurn, event: TurnFinished) -> Turn:
+        """The Turn that its events are."""
+        return Turn(
+            n=turn.n,
+            prompt=turn.prompt,
+            answer=event.answer,
+            status=event.status,
+            steps=self.steps_of(turn),
+            usage=event.usage,
+            reason=event.reason,
+        )
+
+    def steps_of(self, turn: OpenTurn) -> tuple[Step, ...]:
+        """The steps of a turn so far."""
+        return tuple(
+            Step(s.step, s.note, self.cells.get(turn.cells.get(s.step, 0)), s.usage)
+            for s in turn.steps
+        )

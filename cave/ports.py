@@ -1,0 +1,365 @@
+"""The seams of cave: small Protocols, and the values that cross them.
+
+`loop` is pure over these; every port has an implementation in the package (`Store`:
+`cave.store`, `BlobStore`: `cave.store.blobs`, `Kernel`: `cave.kernel`, `Operator`:
+`cave.operators`, `Clock`: `SystemClock`) and a contract test that a third party can run on
+its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from cave.events import (
+    CellStatus,
+    Delta,
+    EndReason,
+    Event,
+    Fault,
+    Output,
+    ReplyKind,
+    Usage,
+    Variable,
+)
+
+
+class Clock(Protocol):
+    """Wall time in Unix seconds, and a clock that never goes back."""
+
+    def now(self) -> float: ...
+    def monotonic(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's clocks. `monotonic` goes on while a laptop sleeps, where that exists."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        boottime = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+
+
+# -- store -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that operates a session: enough to tell whether it still lives."""
+
+    host: str
+    boot: str
+    """Boot id of the machine (a new one after each start)."""
+    pid: int
+    started: float
+    """Start time of the process, as the system counts it."""
+    token: str
+    """Unlike any other Holder's, also within one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to append and to command the kernel. A higher number fences a lower one."""
+
+    session: str
+    number: int
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One row of `cave.sessions()`."""
+
+    name: str
+    created: float
+    changed: float
+    """When its last event was committed (Unix seconds)."""
+    events: int
+    lease: int
+    holder: Holder | None
+    """Who operates it now; None when nobody does."""
+    since: float
+    """When that operation began (Unix seconds), 0 without a holder."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFault:
+    """A place where a journal differs from its hash chain."""
+
+    session: str
+    seq: int
+    reason: str
+
+
+class Store(Protocol):
+    """Where journals live. Every call may raise `StoreError`."""
+
+    async def create(self, session: str) -> bool:
+        """Make the session; False when it is there already."""
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        """Every session, the last changed first."""
+
+    async def info(self, session: str) -> SessionInfo:
+        """One session. Raises `SessionNotFound`, which proposes the nearest name."""
+
+    async def delete(self, session: str) -> None:
+        """Forget the session and its journal. Raises `SessionNotFound`, `SessionBusy`."""
+
+    async def acquire(self, session: str, holder: Holder, *, wait: float = 0) -> Lease:
+        """Begin to operate the session, for at most the lease's time unless renewed.
+
+        The number is kept while the same holder acquires again with nobody between, and
+        goes up otherwise. A holder that is dead or whose lease has ended is taken over at
+        once. Raises `SessionBusy` when another one operates after `wait` seconds.
+        """
+
+    async def renew(self, lease: Lease) -> None:
+        """Keep the lease while an operation runs. Raises `LeaseLost`."""
+
+    async def release(self, lease: Lease) -> None:
+        """End the operation; the number stays known. A lost lease is no error here."""
+
+    async def append(
+        self,
+        lease: Lease,
+        events: Sequence[Event],
+        *,
+        sync: bool = False,
+        release: bool = False,
+    ) -> Sequence[Event]:
+        """Commit `events` in order, all or none, and give them back stamped.
+
+        `sync` waits for the disk (safe after a power cut); without it the commit is safe
+        after a kill. `release` ends the operation in the same transaction. Raises
+        `LeaseLost` when a higher lease number is known, and writes nothing then.
+        """
+
+    def read(
+        self, session: str, *, after: int = 0, limit: int | None = None
+    ) -> AsyncIterator[Event]:
+        """Events with `seq > after`, in order. Raises `SessionNotFound`."""
+
+    async def verify(self, session: str) -> Sequence[JournalFault]:
+        """Check the hash chain; empty when it is whole."""
+
+    async def close(self) -> None:
+        """Finish what is being written and let go of the files."""
+
+
+class BlobStore(Protocol):
+    """Immutable bytes by the SHA-256 of their content (64 hex digits)."""
+
+    def put(self, chunks: Iterable[bytes]) -> str:
+        """Write a blob, durable before the key is given. Memory stays flat."""
+
+    def read(self, key: str) -> bytes:
+        """The whole blob. Raises `StoreError` when missing or when its hash differs."""
+
+    def keys(self) -> Iterable[str]:
+        """Every key that is there."""
+
+    def delete(self, key: str) -> None:
+        """Forget a blob; no error when it is not there."""
+
+
+# -- kernel ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a kernel ended. Both `signal` and `status` are None when nobody can know."""
+
+    pid: int
+    reason: EndReason
+    signal: int | None = None
+    status: int | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        if self.reason == "idle":
+            return "kernel ended after its idle time"
+        if self.signal is not None:
+            return f"kernel died (signal {self.signal})"
+        if self.status is not None:
+            return f"kernel died (exit status {self.status})"
+        return "kernel died"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What is known of a kernel that is up."""
+
+    pid: int
+    python: str
+    executable: str
+    packages: Mapping[str, str]
+    """Versions of the packages that decide how values cross: pandas, numpy, pyarrow, dill."""
+    profile: str
+    connection_file: Path
+    seconds: float
+    """How long the start took; 0 for a kernel that was taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How a cell ended, as the kernel's host saw it."""
+
+    status: CellStatus
+    outputs: tuple[Output, ...]
+    error: Fault | None
+    seconds: float
+    kept: bool
+    delta: Delta
+    spool: int
+    """Number of the last kernel message of this cell."""
+    full_size: int = 0
+    """Characters of text in all, when `outputs` were clipped; else 0."""
+    full_text: Callable[[], Iterable[bytes]] | None = None
+    """Reads the whole text from the spool (UTF-8 chunks), when `outputs` were clipped."""
+    bound: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledCell:
+    """A cell found in the spool that no journal knows the end of (a gap, a foreign client)."""
+
+    cell: int | None
+    """The number that its host gave it; None for a foreign client's."""
+    source: str
+    executed: Executed | None
+    """None while it still runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledOutput:
+    """Output of a cell that had ended before."""
+
+    cell: int
+    outputs: tuple[Output, ...]
+    spool: int
+
+
+class Kernel(Protocol):
+    """The live process that holds the objects, as its host commands it.
+
+    Every command carries a lease number; the kernel refuses numbers lower than it has seen
+    (`LeaseLost`). What touches the namespace waits its turn behind a running cell and
+    raises `KernelDied` when the process ends first.
+    """
+
+    @property
+    def facts(self) -> KernelFacts: ...
+
+    @property
+    def death(self) -> Death | None:
+        """None while the process lives."""
+
+    async def execute(
+        self,
+        source: str,
+        *,
+        cell: int,
+        lease: int,
+        timeout: float | None = None,
+        on_output: Callable[[Output], None] | None = None,
+    ) -> Executed:
+        """Run one cell to its end; returns (never raises) for faults, time-outs and deaths."""
+
+    async def catch_up(
+        self, *, lease: int, after: int, running: int | None
+    ) -> Sequence[SpooledCell | SpooledOutput]:
+        """Take the kernel over under `lease` and tell what it put out after message `after`.
+
+        When the cell `running` has not ended yet, waits for its end.
+        """
+
+    async def put(self, values: Mapping[str, Any], *, lease: int) -> Sequence[Variable]:
+        """Bind objects. Raises `PutError` naming the variable, and binds none then."""
+
+    async def get(self, name: str, *, lease: int, allow_pickle: bool = False) -> Any:
+        """An object. Raises `UnknownName`, `NotPortable`."""
+
+    async def delete(self, names: Sequence[str], *, lease: int) -> None:
+        """Unbind names. Raises `UnknownName`, and unbinds none then."""
+
+    async def variables(self, *, lease: int) -> Sequence[Variable]:
+        """The user's variables, in the order of their making."""
+
+    async def admit_foreign(self, *, lease: int) -> None:
+        """Let other clients run cells from now on."""
+
+    async def interrupt(self, *, kill: bool = False) -> bool:
+        """SIGINT to the running cell; after the grace time SIGKILL when `kill`.
+
+        True when the cell has stopped (or none ran). Needs no lease.
+        """
+
+    async def end(self, *, reason: Literal["closed", "restart"]) -> None:
+        """End the process and all that it started; returns when none is left."""
+
+    async def detach(self) -> None:
+        """Let go of the kernel and leave it running for the next owner."""
+
+
+# -- operator --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of the stream, in the order of time.
+
+    `user`: a person's request, or the harness telling the operator what to mend;
+    `cell`: code that the operator had run (`text` is the source, `note` its intent);
+    `result`: what came of it; `answer`: what the operator said to the person.
+    """
+
+    role: Literal["user", "cell", "result", "answer"]
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that the operator sees: stable text first, so that prompts can be cached."""
+
+    system: str
+    messages: tuple[Message, ...]
+    turn: int
+    step: int
+    variables: tuple[Variable, ...] = ()
+    """The namespace as facts, for operators that are functions."""
+    error: Fault | None = None
+    """The fault of the last cell of this turn, if it had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The operator's next move."""
+
+    kind: ReplyKind
+    source: str = ""
+    note: str = ""
+    text: str = ""
+    """`finish`: the answer. `malformed`: one sentence for the operator on what to mend."""
+    raw: str = ""
+    usage: Usage = Usage()
+
+
+class Operator(Protocol):
+    """Who decides the next cell."""
+
+    @property
+    def name(self) -> str:
+        """As `operator=` spells it: `anthropic:MODEL`, `script:FILE`, `human` ..."""
+
+    async def next(self, view: View, on_text: Callable[[str], None]) -> Reply:
+        """Decide. `on_text` gets text as it streams. Raises `OperatorError` for good faults."""
+
+    async def close(self) -> None:
+        """Let go of connections and models."""

@@ -1,0 +1,174 @@
+"""What a person gets back: Turn, Step, Cell, and the Usage of each.
+
+All are values: a Cell is what the journal says of one execution, a Turn what it says of one
+request. Their HTML and terminal faces are in `cave.display`, found at display time so that
+a value knows nothing of how it is shown.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from cave.errors import CellError, CellInterrupted, CellTimeout, KernelDied
+from cave.events import CellOrigin, CellStatus, Delta, Output, TurnStatus, Usage, Variable, clean
+
+__all__ = ["Cell", "Output", "Step", "Turn", "Usage", "Variable", "clip", "text_of"]
+
+TEXT_LIMIT = 1_000_000
+"""Characters that `Cell.text` shows at most; the rest is in `full_text()`."""
+
+
+def clip(text: str, limit: int, *, total: int | None = None) -> str:
+    """`text` cut to about `limit` characters: head, a marker naming the size, tail.
+
+    `total` is the size to name when `text` was cut before.
+    """
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    tail = limit - head
+    whole = len(text) if total is None else total
+    marker = f"[... {whole - limit:,} of {whole:,} characters left out ...]"
+    return f"{text[:head]}\n{marker}\n{text[-tail:]}"
+
+
+def text_of(outputs: tuple[Output, ...], error: CellError | None = None) -> str:
+    """Streams and text/plain of `outputs` in order, the error's last line at the end."""
+    parts: list[str] = []
+    for output in outputs:
+        match output.kind:
+            case "stream":
+                parts.append(output.text)
+            case "error":
+                continue
+            case _:
+                plain = output.data.get("text/plain", "")
+                parts.append(plain if isinstance(plain, str) else "".join(plain))
+                parts.append("\n")
+    text = "".join(parts)
+    if error is not None:
+        text += ("" if not text or text.endswith("\n") else "\n") + str(error)
+    return text.removesuffix("\n")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shown:
+    """A value that `cave.display` knows how to show."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        display = importlib.import_module("cave.display")
+        return cast("dict[str, str]", display.mimebundle(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell(_Shown):
+    """One execution: its source, what it put out, and how it ended."""
+
+    n: int
+    """Its number in the session; never used again."""
+    source: str
+    note: str = ""
+    """The operator's one-line intent."""
+    origin: CellOrigin = "person"
+    status: CellStatus = "ok"
+    outputs: tuple[Output, ...] = ()
+    error: CellError | None = None
+    seconds: float = 0.0
+    kept: bool = True
+    """Whether the namespace survived this cell."""
+    durable: bool = False
+    """Whether a snapshot that holds the namespace after this cell is committed."""
+    effects: tuple[Any, ...] = ()
+    """Recorded calls of skills that this cell made."""
+    delta: Delta = Delta()
+    """What it did to the namespace."""
+    full_size: int = 0
+    """Characters of all its text, when `outputs` holds only head and tail; else 0."""
+    _full: Callable[[], str] | None = field(default=None, repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to its end without a fault."""
+        return self.status == "ok"
+
+    @property
+    def text(self) -> str:
+        """Its text: stdout, stderr and text/plain results in order, the error's last line
+        at the end, without ANSI colours; head, marker and tail above 1 MB."""
+        return clip(text_of(self.outputs, self.error), TEXT_LIMIT, total=self.full_size or None)
+
+    def full_text(self) -> str:
+        """All of its text, from the blob where `text` is cut. Raises `StoreError`."""
+        return self.text if self._full is None else self._full()
+
+    def raise_for_error(self) -> Cell:
+        """Itself when it is ok; else raises its `CellError`, or what stopped it
+        (`CellTimeout`, `CellInterrupted`, `KernelDied`)."""
+        if self.ok:
+            return self
+        reason = str(self.error) if self.error else self.status
+        match self.status:
+            case "timeout":
+                raise CellTimeout(f"cell {self.n}: {reason}")
+            case "interrupted":
+                raise CellInterrupted(f"cell {self.n}: {reason}")
+            case "died":
+                raise KernelDied(f"cell {self.n}: {reason}")
+            case _:
+                raise self.error or CellError("Error", reason)
+
+    def __repr__(self) -> str:
+        head = clean(self.source.strip().split("\n", 1)[0][:60])
+        return f"<Cell {self.n} {self.status} {self.seconds:.1f}s: {head}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step(_Shown):
+    """One call of the operator and the cell that it led to (None for the last words)."""
+
+    n: int
+    note: str
+    cell: Cell | None
+    usage: Usage = Usage()
+
+    def __repr__(self) -> str:
+        return f"<Step {self.n}: {self.note or (repr(self.cell) if self.cell else 'answer')}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn(_Shown):
+    """One request by a person, until its answer."""
+
+    n: int
+    prompt: str
+    answer: str = ""
+    value: Any = None
+    """The variable that `returns=` asked for."""
+    status: TurnStatus = "done"
+    steps: tuple[Step, ...] = ()
+    usage: Usage = Usage()
+    checks: tuple[Any, ...] = ()
+    reward: float | None = None
+    reason: str = ""
+    """Why it did not end as `done`, and what to type."""
+    streamed: bool = field(default=False, repr=False)
+    """Whether it was shown while it ran (then its repr is one line)."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of its steps, in order."""
+        return tuple(step.cell for step in self.steps if step.cell is not None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with an answer."""
+        return self.status == "done"
+
+    def __repr__(self) -> str:
+        cells = len(self.cells)
+        head = self.answer.strip().split("\n", 1)[0] or self.reason
+        more = "" if len(head) <= 80 else "..."
+        return f"<Turn {self.n} {self.status}, {cells} cell{'s' * (cells != 1)}: {head[:80]}{more}>"
