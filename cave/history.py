@@ -25,6 +25,7 @@ from cave.events import (
     StepReplied,
     StepStarted,
     TurnFinished,
+    TurnResumed,
     TurnStarted,
     Usage,
     ValuesDeleted,
@@ -35,6 +36,10 @@ from cave.turn import Cell, Step, Turn
 
 BlobReader = Callable[[str], str]
 """Gives the text of a blob by its key."""
+
+
+_FINAL = {"done"}
+"""Statuses of turns that cannot go on."""
 
 
 @dataclass(slots=True)
@@ -50,7 +55,15 @@ class OpenTurn:
     """The last step that the operator was asked for."""
     before: tuple[Event, ...] = ()
     """What happened to the namespace since the turn before: cells of people, values put or
-    deleted, kernels that ended."""
+    deleted, kernels that ended, output that came late."""
+    variables: tuple[Variable, ...] = ()
+    """The namespace as it was when the turn began."""
+    calls: int = 0
+    """How often the operator was asked: a step cut off by a death is asked for again."""
+    replied: list[int] = field(default_factory=list)
+    """For each of `steps`, the call that it answers."""
+    during: list[tuple[int, Event]] = field(default_factory=list)
+    """The same as `before`, from the turn's beginning on, each with the last call before it."""
     deaths: list[tuple[int, KernelEnded]] = field(default_factory=list)
     """Kernels that ended in this turn, with the step that was under way."""
 
@@ -83,11 +96,16 @@ class History:
         """The last message of the kernel that is journaled."""
         self.running: CellStarted | None = None
         self.turn: OpenTurn | None = None
+        """The turn that is under way, or was when its host died."""
+        self.waiting: OpenTurn | None = None
+        """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
         self._started: dict[int, CellStarted] = {}
         self._between: list[Event] = []
         self.before: dict[int, tuple[Event, ...]] = {}
         """By turn: `OpenTurn.before` of the turns that have ended."""
+        self.past: dict[int, OpenTurn] = {}
+        """By number: the turns that have ended, as their events came in."""
 
     @property
     def next_cell(self) -> int:
@@ -135,7 +153,10 @@ class History:
                 self._note(event)
             case TurnStarted():
                 self.turn = OpenTurn(event.turn, event.prompt, before=tuple(self._between))
-                self._between = []
+                self._between, self.waiting = [], None
+            case TurnResumed() if self.waiting is not None:
+                self.turn, self.waiting = self.waiting, None
+                self.turns.pop(event.turn, None)
             case StepStarted() if self.turn is not None:
                 self.turn.asked = event.step
             case StepReplied() if self.turn is not None:
@@ -149,7 +170,9 @@ class History:
     def _note(self, event: Event) -> None:
         if self.turn is None:
             self._between.append(event)
-        elif isinstance(event, KernelEnded):
+            return
+        self.turn.during.append((self.turn.calls, event))
+        if isinstance(event, KernelEnded):
             self.turn.deaths.append((self.turn.asked, event))
 
     def _bind(self, variables: Iterable[Variable]) -> None:
@@ -176,7 +199,8 @@ class History:
         for name in event.delta.removed:
             self.variables.pop(name, None)
         self.usage += Usage(cells=1, seconds=event.seconds)
-        self._note(event)
+        if self.turn is None or started.turn != self.turn.n:
+            self._note(event)
         self.cells[event.cell] = self.cell_of(started, event)
 
     def cell_of(self, started: CellStarted, event: CellFinished) -> Cell:
@@ -194,6 +218,7 @@ class History:
             kept=event.kept,
             delta=event.delta,
             full_size=event.full_size,
+            bound=event.bound,
             _full=(lambda: read(key)) if read is not None and key else None,
         )
 
@@ -201,17 +226,22 @@ class History:
         self.spool = max(self.spool, event.spool)
         cell = self.cells.get(event.cell)
         if cell is not None:
-            self.cells[event.cell] = replace(cell, outputs=(*cell.outputs, *event.outputs))
+            outputs, late = (*cell.outputs, *event.outputs), cell.late + len(event.outputs)
+            self.cells[event.cell] = replace(cell, outputs=outputs, late=late)
+            self._note(event)
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        before, self._between = tuple(self._between), []
+        self.turn = OpenTurn(
+            event.turn, event.prompt, before=before, variables=tuple(self.variables.values())
+        )
 
     def _turn_finished(self, event: TurnFinished) -> None:
         if self.turn is not None and self.turn.n == event.turn:
             self.turns[event.turn] = self.turn_of(self.turn, event)
             self.before[event.turn] = self.turn.before
+            self.waiting = self.turn if event.status not in _FINAL else None
             self.turn = None
-        elif event.turn in self.turns:
-            self.turns[event.turn] = replace(
-                self.turns[event.turn], status=event.status, answer=event.answer
-            )
 
     def turn_of(self, turn: OpenTurn, event: TurnFinished) -> Turn:
         """The Turn that its events are."""

@@ -8,6 +8,7 @@ a value knows nothing of how it is shown.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,10 +16,27 @@ from typing import Any, cast
 from cave.errors import CellError, CellInterrupted, CellTimeout, KernelDied
 from cave.events import CellOrigin, CellStatus, Delta, Output, TurnStatus, Usage, Variable, clean
 
-__all__ = ["Cell", "Output", "Step", "Turn", "Usage", "Variable", "clip", "text_of"]
+__all__ = ["Cell", "Output", "Step", "Turn", "Usage", "Variable", "clip", "plain", "text_of"]
 
 TEXT_LIMIT = 1_000_000
 """Characters that `Cell.text` shows at most; the rest is in `full_text()`."""
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?"
+    r"|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
+    r"|\x9b[0-?]*[ -/]*[@-~]?"
+)
+"""Control sequences of ECMA-48: CSI, OSC, strings, and two-character escapes; cut ones too."""
+
+
+def plain(text: str) -> str:
+    """`text` as a terminal would leave it: no escape sequences, rewritten lines as last seen."""
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return text
 
 
 def clip(text: str, limit: int, *, total: int | None = None) -> str:
@@ -87,6 +105,10 @@ class Cell(_Shown):
     """What it did to the namespace."""
     full_size: int = 0
     """Characters of all its text, when `outputs` holds only head and tail; else 0."""
+    bound: str = ""
+    """Name of the variable in the kernel that holds all its text (`_output_7`)."""
+    late: int = 0
+    """How many of `outputs`, at their end, came after it had ended."""
     _full: Callable[[], str] | None = field(default=None, repr=False)
 
     @property
