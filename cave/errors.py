@@ -124,7 +124,16 @@ class PutError(CaveError, TypeError):
 
 
 class OperatorError(CaveError, RuntimeError):
-    """The model client cannot be had, or the provider failed for good."""
+    """The model client cannot be had, or the provider failed for good.
+
+    `reason` is one word for programs: `missing`, `key`, `model`, `rate`, `overloaded`,
+    `connection`, `timeout`, `context` (the prompt is too long), `refused`, `request`, or
+    nothing where none fits.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class BudgetExceeded(CaveError, RuntimeError):
