@@ -1,0 +1,114 @@
+"""Variables as lines of facts: one of them, what a cell changed, what was lost, all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cave.events import Delta, Variable
+from cave.stream.tokens import estimate
+
+LINE = 600
+"""Characters of facts that one variable gets where it was just made."""
+SHORT = 160
+"""The same in a one-line summary."""
+DELTA_TOKENS = 800
+"""What the changes of one cell may cost."""
+DIGEST_TOKENS = 1_500
+"""What the list of all variables may cost."""
+NAMED = 40
+"""Names given where there is no room for facts."""
+
+
+def one_line(text: str, limit: int) -> str:
+    """`text` on one line, its end cut off above `limit` characters."""
+    line = " ".join(text[: 4 * limit + 100].split())
+    return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
+
+
+def describe(variable: Variable, limit: int = LINE) -> str:
+    """One line: name, type, shape, facts."""
+    facts = one_line(variable.summary, limit)
+    line = f"{variable.name} {_kind(variable)}"
+    return f"{line} ({facts})" if facts else line
+
+
+def _kind(variable: Variable) -> str:
+    kind = one_line(variable.type, 80)
+    match variable.shape:
+        case None | ():
+            return kind
+        case (length,):
+            return f"{kind} len {length:,}"
+        case shape:
+            return f"{kind} {'x'.join(f'{n:,}' for n in shape)}"
+
+
+def changes(delta: Delta) -> list[str]:
+    """A line for each name that a cell added (+), changed (~) or removed (-)."""
+    marked = [("+", v) for v in delta.added] + [("~", v) for v in delta.changed]
+    lines: list[str] = []
+    tokens = 0
+    for at, (mark, variable) in enumerate(marked):
+        line = f"{mark} {describe(variable)}"
+        tokens += estimate(line)
+        if tokens > DELTA_TOKENS and lines:
+            rest = marked[at:]
+            lines.append(f"and {len(rest)} more: {_names(f'{m} {v.name}' for m, v in rest)}")
+            break
+        lines.append(line)
+    if delta.removed:
+        lines.append(f"- {_names(delta.removed)}")
+    return lines
+
+
+def brief(delta: Delta) -> str:
+    """The same within one line: facts of the first three new names, the others by name."""
+    parts = [f"+ {describe(v, SHORT)}" for v in delta.added[:3]]
+    if delta.added[3:]:
+        parts.append(f"+ {_names(v.name for v in delta.added[3:])}")
+    if delta.changed:
+        parts.append(f"~ {_names(f'{v.name} {_kind(v)}' for v in delta.changed)}")
+    if delta.removed:
+        parts.append(f"- {_names(delta.removed)}")
+    return "; ".join(parts)
+
+
+def lost(variables: Iterable[Variable]) -> str:
+    """Every name that went with a kernel, with its type and the cell that made it."""
+    return ", ".join(
+        f"{v.name} {one_line(v.type, 80)}" + (f" (cell {v.cell})" if v.cell else "")
+        for v in variables
+    )
+
+
+def digest(variables: Sequence[Variable], limit_tokens: int = DIGEST_TOKENS) -> str:
+    """All variables, the most recent first, within a limit that says what it left out."""
+    lines: list[str] = []
+    tokens = 0
+    ordered = _recent_first(variables)
+    for at, variable in enumerate(ordered):
+        line = describe(variable)
+        tokens += estimate(line)
+        if tokens > limit_tokens and lines:
+            rest = ordered[at:]
+            lines.append(f"(left out here: {len(rest)} more: {_names(v.name for v in rest)})")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _recent_first(variables: Sequence[Variable]) -> list[Variable]:
+    """By the cell that set them last; what was put ranks with what came before it."""
+    ranked, rank = [], 0
+    for at, variable in enumerate(variables):
+        rank = rank if variable.cell is None else max(rank, variable.cell)
+        own = rank if variable.cell is None else variable.cell
+        ranked.append(((own, at), variable))
+    ranked.sort(key=lambda pair: pair[0], reverse=True)
+    return [variable for _, variable in ranked]
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = list(names)
+    rest = len(listed) - NAMED
+    return ", ".join(listed[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,64 @@
+"""What happened to the namespace apart from the operator's own cells, told in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cave.events import CellFinished, Event, KernelEnded, OutputLate, ValuesDeleted, ValuesPut
+from cave.history import History
+from cave.ports import Death
+from cave.stream.cells import summary
+from cave.stream.facts import describe, lost, one_line
+from cave.turn import clip, plain, text_of
+
+NEWS = 30
+"""Events that are told; of more, the latest. Ends of kernels always are."""
+LATE = 500
+"""Characters of output that came late."""
+
+
+def news(history: History, events: Sequence[Event], *, described: bool = True) -> str:
+    """A line for each of `events`; values that were put without facts unless `described`."""
+    lines = [(e, line) for e in events if (line := _told(history, e, described=described))]
+    cut = len(lines) - NEWS
+    kept = [line for at, (e, line) in enumerate(lines) if at >= cut or isinstance(e, KernelEnded)]
+    if not kept:
+        return ""
+    left_out = [f"({len(lines) - len(kept)} earlier events are left out)"]
+    return "\n".join(["Since then:", *(left_out if len(kept) < len(lines) else []), *kept])
+
+
+def _told(history: History, event: Event, *, described: bool = True) -> str:
+    """One line on what happened to the namespace apart from the operator's own cells."""
+    match event:
+        case CellFinished():
+            cell = history.cells[event.cell]
+            who = "another client" if cell.origin == "foreign" else "the person"
+            return f"{who} ran {summary(cell, source=True)}"
+        case ValuesPut():
+            what = [describe(v) if described else v.name for v in event.variables]
+            return f"the person put: {'; '.join(what)}"
+        case ValuesDeleted():
+            return f"the person deleted: {', '.join(event.names)}"
+        case OutputLate():
+            text = clip(plain(text_of(event.outputs)).strip("\n"), LATE)
+            return f"cell {event.cell} printed after its end: {text}" if text else ""
+        case KernelEnded():
+            return ended(event)
+        case _:
+            return ""
+
+
+def ended(event: KernelEnded) -> str:
+    """How a kernel ended and every name that went with it."""
+    match event.reason:
+        case "restart":
+            how = "the person restarted the kernel"
+        case "closed":
+            how = "the person closed the session, which ended the kernel"
+        case _:
+            how = f"the {Death(event.pid, event.reason, event.signal, event.status)}"
+    how += f" [{one_line(event.detail, 200)}]" if event.detail else ""
+    if not event.lost:
+        return f"{how}; no variables were lost"
+    return f"{how}. lost: {lost(event.lost)}; they do not exist any more"
