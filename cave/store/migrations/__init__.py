@@ -1,0 +1,1 @@
+"""The ways from each schema to the next (Alembic)."""

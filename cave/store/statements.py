@@ -1,0 +1,80 @@
+"""The statements of the store: SQLAlchemy Core, turned into SQL text once per dialect.
+
+The journal's transactions run that text on the driver's own cursor. Executing the
+constructs costs 48 us each (cached), the text 12 us; an append has three.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from cave.store.schema import events, meta, sessions
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
+_s, _e = sessions.c, events.c
+
+_STATEMENTS: dict[str, Any] = {
+    "meta": select(meta.c.key, meta.c.value),
+    "meta_insert": insert(meta),
+    "meta_update": update(meta)
+    .where(meta.c.key == bindparam("of"))
+    .values(value=bindparam("value")),
+    "names": select(_s.name).order_by(_s.name),
+    "session": select(sessions).where(_s.name == bindparam("name")),
+    "sessions": select(sessions).order_by(_s.changed.desc(), _s.name),
+    "session_insert": insert(sessions).values(
+        {c.name: bindparam(c.name) for c in sessions.c if c.name != "id"}
+    ),
+    "session_delete": delete(sessions).where(_s.id == bindparam("of")),
+    "events_delete": delete(events).where(_e.session_id == bindparam("of")),
+    # the fence stands in the WHERE, and RETURNING tells whether it held
+    "head_update": update(sessions)
+    .where(_s.id == bindparam("of"), _s.lease == bindparam("number"))
+    .where(_s.holder_token == bindparam("token"))
+    .values(
+        {
+            name: bindparam(name)
+            for name in ("seq", "hash", "changed", "busy", "since", "expires", "expires_boot")
+        }
+    )
+    .returning(_s.lease),
+    "events_insert": insert(events).values({c.name: bindparam(c.name) for c in events.c}),
+    "lease_take": update(sessions)
+    .where(_s.id == bindparam("of"), _s.lease == bindparam("was"))
+    .values(
+        {c.name: bindparam(c.name) for c in sessions.c if c.name.startswith(("holder_", "expires"))}
+        | {name: bindparam(name) for name in ("lease", "busy", "since")}
+    )
+    .returning(_s.lease),
+    "lease_renew": update(sessions)
+    .where(_s.name == bindparam("of"), _s.lease == bindparam("number"))
+    .where(_s.holder_token == bindparam("token"))
+    .values(expires=bindparam("expires"), expires_boot=bindparam("expires_boot"))
+    .returning(_s.lease),
+    "lease_release": update(sessions)
+    .where(_s.name == bindparam("of"), _s.lease == bindparam("number"))
+    .where(_s.holder_token == bindparam("token"))
+    .values(busy=bindparam("busy")),
+    "page": select(_e.seq, _e.at, _e.type, _e.format, _e.body)
+    .select_from(events.join(sessions, _e.session_id == _s.id))
+    .where(_s.name == bindparam("name"), _e.seq > bindparam("after"))
+    .order_by(_e.seq),
+    "records": select(_e.seq, _e.at, _e.type, _e.format, _e.lease, _e.body, _e.hash)
+    .where(_e.session_id == bindparam("of"))
+    .order_by(_e.seq),
+}
+
+
+@functools.cache
+def texts(dialect: Dialect) -> dict[str, str]:
+    """SQL text of every statement, with named parameters."""
+    return {name: str(s.compile(dialect=dialect)) for name, s in _STATEMENTS.items()}
+
+
+SESSION_COLUMNS = tuple(c.name for c in sessions.c)
+"""Order of the columns that `session` and `sessions` select."""
