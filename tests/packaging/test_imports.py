@@ -29,6 +29,15 @@ HEAVY = {
     "sqlalchemy",
     "zmq",
 }
+OWNERS = {
+    "anthropic": {"operators"},
+    "openai": {"operators"},
+    "xllamacpp": {"operators"},
+    "jupyter_client": {"kernel", "inkernel"},
+    "zmq": {"kernel", "inkernel"},
+    "sqlalchemy": {"store"},
+    "alembic": {"store"},
+}
 BUDGET = 0.150
 """Seconds of CPU that `import cave` may cost more than a bare interpreter."""
 RUNS = 7
@@ -58,6 +67,27 @@ def test_what_runs_in_the_kernel_never_imports_cave() -> None:
         if name.split(".")[0] in {"cave", "<above>"}
     ]
     assert not wrong
+
+
+def test_imports_by_name_follow_the_same_rule() -> None:
+    """`import_module("anthropic")`, which import-linter cannot see, stays with its owner too."""
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} {name}"
+        for file in sorted((ROOT / "cave").rglob("*.py"))
+        for line, name in imports_by_name(file)
+        if (owners := OWNERS.get(name.split(".")[0]))
+        and file.relative_to(ROOT / "cave").parts[0] not in owners
+    ]
+    assert not wrong
+
+
+def imports_by_name(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and module of each call of `import_module` or `__import__` with a literal name."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=[first, *_]):
+                if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
+                    yield node.lineno, str(first.value)
 
 
 def imports_of(file: Path, *, depth: int) -> Iterator[tuple[int, str]]:

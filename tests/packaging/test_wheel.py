@@ -97,9 +97,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a fresh environment outside the repo with the wheel and what it needs."""
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, with_pip=True)
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel)]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
     done = subprocess.run(
-        command, cwd=folder, env=clean_environment(folder), capture_output=True, check=False
+        [*pip, str(wheel)],
+        cwd=folder,
+        env=clean_environment(folder),
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     return folder / "bin"
