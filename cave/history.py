@@ -117,6 +117,16 @@ class History:
         """The number that the next turn gets."""
         return max([*self.turns, self.turn.n if self.turn else 0], default=0) + 1
 
+    @property
+    def pending(self) -> Turn | None:
+        """The turn that was cut or ended without an answer; None when nothing waits."""
+        if self.turn is not None:
+            cut = TurnFinished(
+                turn=self.turn.n, status="interrupted", reason="cut; go on with s.resume()"
+            )
+            return self.turn_of(self.turn, cut)
+        return None if self.waiting is None else self.turns[self.waiting.n]
+
     def feed(self, events: Iterable[Event]) -> None:
         """Take in durable events, in their order."""
         for event in events:
@@ -152,15 +162,15 @@ class History:
                     self.variables.pop(name, None)
                 self._note(event)
             case TurnStarted():
-                self.turn = OpenTurn(event.turn, event.prompt, before=tuple(self._between))
-                self._between, self.waiting = [], None
+                self._turn_started(event)
             case TurnResumed() if self.waiting is not None:
-                self.turn, self.waiting = self.waiting, None
-                self.turns.pop(event.turn, None)
+                self._turn_resumed(self.waiting)
             case StepStarted() if self.turn is not None:
                 self.turn.asked = event.step
+                self.turn.calls += 1
             case StepReplied() if self.turn is not None:
                 self.turn.steps.append(event)
+                self.turn.replied.append(self.turn.calls)
                 self.usage += event.usage
             case TurnFinished():
                 self._turn_finished(event)
@@ -231,15 +241,23 @@ class History:
             self._note(event)
 
     def _turn_started(self, event: TurnStarted) -> None:
-        before, self._between = tuple(self._between), []
+        before, self._between, self.waiting = tuple(self._between), [], None
         self.turn = OpenTurn(
             event.turn, event.prompt, before=before, variables=tuple(self.variables.values())
         )
+
+    def _turn_resumed(self, turn: OpenTurn) -> None:
+        self.turn, self.waiting = turn, None
+        self.turns.pop(turn.n, None)
+        self.past.pop(turn.n, None)
+        turn.during += ((turn.calls, event) for event in self._between)
+        self._between = []
 
     def _turn_finished(self, event: TurnFinished) -> None:
         if self.turn is not None and self.turn.n == event.turn:
             self.turns[event.turn] = self.turn_of(self.turn, event)
             self.before[event.turn] = self.turn.before
+            self.past[event.turn] = self.turn
             self.waiting = self.turn if event.status not in _FINAL else None
             self.turn = None
 
