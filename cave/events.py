@@ -15,7 +15,6 @@ here too, since every layer above speaks in them.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
@@ -229,6 +228,15 @@ class TurnStarted(Event):
 
 @_event
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResumed(Event):
+    """A turn that was cut or waits goes on."""
+
+    turn: int
+    operator: str = ""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted(Event):
     """The operator is asked for its next move."""
 
@@ -369,11 +377,16 @@ class TurnFinished(Event):
 _ENVELOPE = {"seq", "at", "session"}
 
 
-@functools.cache
-def _adapter(cls: type[Event]) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
+_adapters: dict[type[Event], TypeAdapter[Any]] = {}
 
-    return TypeAdapter(cls)
+
+def _adapter(cls: type[Event]) -> TypeAdapter[Any]:
+    adapter = _adapters.get(cls)
+    if adapter is None:
+        from pydantic import TypeAdapter
+
+        adapter = _adapters[cls] = TypeAdapter(cls)
+    return adapter
 
 
 def types() -> dict[str, type[Event]]:
@@ -397,4 +410,8 @@ def decode(
             f"written by a newer cave; upgrade with: pip install -U cave-runtime"
         )
     event: Event = _adapter(cls).validate_json(body)
-    return event.stamped(seq=seq, at=at, session=session)
+    place = object.__setattr__  # nobody else has seen it yet; `stamped` would build it twice
+    place(event, "seq", seq)
+    place(event, "at", at)
+    place(event, "session", session)
+    return event

@@ -272,7 +272,12 @@ class Kernel(Protocol):
         """Run one cell to its end; returns (never raises) for faults, time-outs and deaths."""
 
     async def catch_up(
-        self, *, lease: int, after: int, running: int | None
+        self,
+        *,
+        lease: int,
+        after: int,
+        running: int | None,
+        on_output: Callable[[Output], None] | None = None,
     ) -> Sequence[SpooledCell | SpooledOutput]:
         """Take the kernel over under `lease` and tell what it put out after message `after`.
 

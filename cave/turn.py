@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 
 from cave.errors import CellError, CellInterrupted, CellTimeout, KernelDied
 from cave.events import CellOrigin, CellStatus, Delta, Output, TurnStatus, Usage, Variable, clean
 
-__all__ = ["Cell", "Output", "Step", "Turn", "Usage", "Variable", "clip", "plain", "text_of"]
+__all__ = [
+    "Cell",
+    "Numbered",
+    "Output",
+    "Step",
+    "Turn",
+    "Usage",
+    "Variable",
+    "clip",
+    "plain",
+    "text_of",
+]
 
 TEXT_LIMIT = 1_000_000
 """Characters that `Cell.text` shows at most; the rest is in `full_text()`."""
@@ -70,6 +81,42 @@ def text_of(outputs: tuple[Output, ...], error: CellError | None = None) -> str:
     if error is not None:
         text += ("" if not text or text.endswith("\n") else "\n") + str(error)
     return text.removesuffix("\n")
+
+
+T = TypeVar("T")
+
+
+class Numbered(Sequence[T]):
+    """Things by their numbers, which begin at 1 and may have gaps: `history[7]` is cell 7,
+    `history[-1]` the last one. Raises `IndexError` for a number that is not there."""
+
+    def __init__(self, noun: str, items: Mapping[int, T]) -> None:
+        self._noun = noun
+        self._items = dict(sorted(items.items()))
+
+    @overload
+    def __getitem__(self, n: int) -> T: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[T]: ...
+
+    def __getitem__(self, n: int | slice) -> T | list[T]:
+        if isinstance(n, slice):
+            return list(self._items.values())[n]
+        if n < 0:
+            return list(self._items.values())[n]
+        if n not in self._items:
+            there = f"there are {min(self._items)} to {max(self._items)}" if self._items else "none"
+            raise IndexError(f"no {self._noun} {n}; {there}")
+        return self._items[n]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self._items.values())) or f"no {self._noun}s yet"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,126 @@
+"""cave: a durable Python session that a language model operates.
+
+    import cave
+
+    s = cave.open("q3-close")
+    s.put(df=df)
+    turn = s.ask("Which region grew most?")
+    s["top"]
+
+Names are loaded at first use, so that `import cave` is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cave.config import Budget, Policy
+    from cave.errors import (
+        BudgetExceeded,
+        CaveError,
+        CellError,
+        CellInterrupted,
+        CellTimeout,
+        ConfigError,
+        JournalCorrupt,
+        KernelDied,
+        KernelStartError,
+        LeaseLost,
+        NotPortable,
+        OperatorError,
+        PutError,
+        SessionBusy,
+        SessionNotFound,
+        StoreError,
+        UnknownName,
+    )
+    from cave.facade import Session, delete, open, open_async, sessions
+    from cave.session import AsyncSession
+    from cave.turn import Cell, Step, Turn, Usage
+
+_HOMES = {
+    "config": ("Budget", "Policy"),
+    "errors": (
+        "BudgetExceeded",
+        "CaveError",
+        "CellError",
+        "CellInterrupted",
+        "CellTimeout",
+        "ConfigError",
+        "JournalCorrupt",
+        "KernelDied",
+        "KernelStartError",
+        "LeaseLost",
+        "NotPortable",
+        "OperatorError",
+        "PutError",
+        "SessionBusy",
+        "SessionNotFound",
+        "StoreError",
+        "UnknownName",
+    ),
+    "facade": ("Session", "delete", "open", "open_async", "sessions"),
+    "session": ("AsyncSession",),
+    "turn": ("Cell", "Step", "Turn", "Usage"),
+}
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AsyncSession",
+    "Budget",
+    "BudgetExceeded",
+    "CaveError",
+    "Cell",
+    "CellError",
+    "CellInterrupted",
+    "CellTimeout",
+    "ConfigError",
+    "JournalCorrupt",
+    "KernelDied",
+    "KernelStartError",
+    "LeaseLost",
+    "NotPortable",
+    "OperatorError",
+    "Policy",
+    "PutError",
+    "Session",
+    "SessionBusy",
+    "SessionNotFound",
+    "Step",
+    "StoreError",
+    "Turn",
+    "UnknownName",
+    "Usage",
+    "delete",
+    "open",
+    "open_async",
+    "sessions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        try:
+            return version("cave-runtime")
+        except PackageNotFoundError:
+            return "0+unknown"
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'cave' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"cave.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext cave`: the magics `%cave` and `%%ask`."""
+    from cave.magics import register
+
+    register(shell)

@@ -1,0 +1,366 @@
+"""Session: the sync facade. It waits on the portal, delivers events where the caller is,
+and tells people what was lost. All that it does is in `cave.session.AsyncSession`.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cave import config, home
+from cave.errors import SessionBusy
+from cave.events import Event, KernelEnded, Usage, Variable
+from cave.portal import at_exit, portal
+from cave.recovery import names
+from cave.session import RAISE, AsyncSession, KernelView, Options
+from cave.turn import Cell, Numbered, Turn
+from cave.wishes import Interruption
+
+if TYPE_CHECKING:
+    from cave.display import VarTable
+    from cave.ports import SessionInfo, Store
+
+T = TypeVar("T")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Session:
+    """A durable Python session; made by `cave.open(name)`.
+
+    Calls from several threads queue. `with cave.open(name) as s:` closes it at the end.
+    """
+
+    def __init__(self, inner: AsyncSession) -> None:
+        self._inner = inner
+        self._ended: queue.SimpleQueue[KernelEnded] = queue.SimpleQueue()
+        inner.listen(self._note)
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in its home."""
+        return self._inner.name
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, KernelEnded) and event.lost and event.reason != "closed":
+            self._ended.put(event)
+
+    def _wait(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        inbox: queue.SimpleQueue[Any] | None = None,
+        deliver: Callable[[Event], None] | None = None,
+    ) -> T:
+        try:
+            return portal().call(
+                work, inbox=inbox, deliver=deliver, on_interrupt=self._inner.interrupt
+            )
+        finally:
+            self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        while not self._ended.empty():
+            ended = self._ended.get()
+            how = f"signal {ended.signal}" if ended.signal else ended.reason
+            _say(
+                f"cave: the kernel of {self.name!r} ended ({how}); lost with it: "
+                f"{names(ended.lost)}. A fresh kernel serves the session."
+            )
+
+    # -- cells and turns ---------------------------------------------------------------------
+
+    def run(self, code: str, *, timeout: float | None = None) -> Cell:
+        """Run your own cell in the kernel and wait for its end.
+
+        `timeout` in seconds (None: the policy's, else no limit). Returns for faults, time-outs
+        and deaths too: they are in `cell.error`; `cell.raise_for_error()` raises.
+        Raises `SessionBusy` while another process operates.
+        """
+        return self._wait(self._inner.run(code, timeout=timeout))
+
+    def ask(
+        self,
+        prompt: str,
+        *,
+        budget: config.Budget | None = None,
+        returns: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn:
+        """Let the operator work on `prompt`; streams into this cell or terminal.
+
+        `returns` names the variable whose object becomes `turn.value`; `on_event` gets every
+        event, in this thread. Raises `OperatorError` when there is no model.
+        """
+        return self._shown(
+            lambda listen: self._inner.ask(prompt, budget=budget, returns=returns, on_event=listen),
+            on_event,
+        )
+
+    def resume(
+        self,
+        *,
+        budget: config.Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn | Cell | None:
+        """Go on with what was cut or waits; None when nothing does."""
+        return self._shown(
+            lambda listen: self._inner.resume(budget=budget, on_event=listen), on_event
+        )
+
+    def _shown(
+        self,
+        work: Callable[[Callable[[Event], None]], Coroutine[Any, Any, T]],
+        on_event: Callable[[Event], None] | None,
+    ) -> T:
+        from cave.display import LiveTurn
+
+        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        live = LiveTurn.for_environment()
+
+        def deliver(event: Event) -> None:
+            live(event)
+            if on_event is not None:
+                on_event(event)
+
+        try:
+            return self._wait(work(inbox.put), inbox=inbox, deliver=deliver)
+        finally:
+            live.close()
+
+    @property
+    def pending(self) -> Turn | None:
+        """The turn that was cut or waits; `resume()` goes on with it."""
+        self._wait(self._inner.refresh())
+        return self._inner.pending
+
+    def interrupt(self, kill: bool = False) -> Interruption:
+        """Stop what runs, from any thread or process: SIGINT, and after 10 seconds SIGKILL
+        when `kill`. The result is true when nothing runs any more, and says what was done."""
+        return self._wait(self._inner.interrupt(kill=kill))
+
+    # -- values ------------------------------------------------------------------------------
+
+    def put(self, **values: Any) -> None:
+        """Objects into the kernel, all or none. Raises `PutError` naming the variable."""
+        self._wait(self._inner.put(**values))
+
+    def get(self, name: str, default: Any = RAISE, *, allow_pickle: bool = False) -> Any:
+        """An object out of the kernel by the safe codecs (JSON types, numpy, pandas, Arrow).
+
+        Raises `UnknownName` without a `default`, and `NotPortable` for an object that only
+        pickle carries, which `allow_pickle=True` allows when you trust the kernel.
+        """
+        return self._wait(self._inner.get(name, default, allow_pickle=allow_pickle))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.put(**{name: value})
+
+    def __delitem__(self, name: str) -> None:
+        self._wait(self._inner.delete(name))
+
+    def __contains__(self, name: object) -> bool:
+        return any(v.name == name for v in self.vars)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([v.name for v in self.vars])
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [v.name for v in self.vars]
+
+    @property
+    def vars(self) -> VarTable:
+        """The variables: name, type, shape, size, last cell, fidelity, summary."""
+        return self._wait(self._inner.vars())
+
+    # -- looking back ------------------------------------------------------------------------
+
+    @property
+    def history(self) -> Numbered[Cell]:
+        """The cells that have ended, by their numbers: `s.history[7]`, `s.history[-1]`."""
+        self._wait(self._inner.refresh())
+        return self._inner.history
+
+    @property
+    def turns(self) -> Numbered[Turn]:
+        """The turns that have ended, by their numbers."""
+        self._wait(self._inner.refresh())
+        return self._inner.turns
+
+    @property
+    def usage(self) -> Usage:
+        """What the session has spent in all."""
+        self._wait(self._inner.refresh())
+        return self._inner.usage
+
+    def events(self, after: int = 0) -> list[Event]:
+        """The journal's events with `seq > after`."""
+        return self._wait(self._inner.events(after))
+
+    # -- files -------------------------------------------------------------------------------
+
+    @property
+    def workdir(self) -> Path:
+        """The cwd of cells."""
+        return self._inner.workdir
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Regular files that cells wrote in `workdir`, as relative paths."""
+        return self._inner.files
+
+    def save(self, name: str, to: str | Path) -> Path:
+        """Copy a file out of `workdir` to a path, or into a folder (`out/`). Links are refused."""
+        return self._inner.save(name, to)
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the story of the session to a new file: `.ipynb` or `.py`."""
+        return self._wait(self._inner.export(path, overwrite=overwrite))
+
+    # -- the kernel --------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> KernelView:
+        """The kernel: `pid`, `alive`, `profile`, `layers`, `connection_file`."""
+        return self._inner.kernel
+
+    def attach(self) -> str:
+        """Admit JupyterLab or `jupyter console` to this kernel; prints and gives how to join."""
+        line = self._wait(self._inner.attach())
+        _say(f"join the kernel of {self.name!r} with:\n  {line}")
+        return line
+
+    def restart(self) -> tuple[Variable, ...]:
+        """End the kernel and all its processes and start a fresh one; gives what was lost."""
+        return self._wait(self._inner.restart())
+
+    def close(self) -> None:
+        """End the kernel. The journal stays; `cave.open` goes on with a fresh kernel.
+
+        Says what is lost with it: until there are snapshots, every variable is.
+        """
+        lost = self._wait(self._inner.close())
+        _sessions.pop(_key(self._inner), None)
+        if lost:
+            _say(
+                f"cave: closed {self.name!r}; there are no snapshots yet, so these are gone: "
+                f"{names(lost)}"
+            )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kernel = self.kernel
+        state = f"kernel {kernel.pid}" if kernel.alive else "no kernel"
+        return f"<Session {self.name!r}: {state}, {len(self._inner.history)} cells>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from cave.display import mimebundle
+
+        return mimebundle(self)
+
+
+_sessions: dict[tuple[Path, str], Session] = {}
+_lock = threading.RLock()
+
+
+def _key(inner: AsyncSession) -> tuple[Path, str]:
+    return inner.home.path, inner.name
+
+
+def open(  # noqa: A001 - the verb of the public API
+    name: str,
+    *,
+    operator: Any = None,
+    policy: config.Policy | None = None,
+    budget: config.Budget | None = None,
+    kernel: str | None = None,
+    python: str | None = None,
+    store: Store | str | Path | None = None,
+    persistence: str | None = None,
+    wait: float | None = None,
+) -> Session:
+    """Create the session `name`, or resume it with the same objects. Never calls a model.
+
+    Open twice in one process it is the same Session, and new settings apply. `operator` is
+    an Operator, a list of scripted steps, or a name (`anthropic:MODEL`,
+    `openai:MODEL@http://host/v1`, `llama:/path.gguf`, `script:file.py`, `human`). `python`
+    names another environment's interpreter (it needs ipykernel and dill). `wait` is how many
+    seconds to wait for another process that operates the session.
+    Raises `ConfigError`, `KernelStartError`, `StoreError`.
+    """
+    options = Options(operator, policy, budget, kernel, python, persistence, wait)
+    with _lock:
+        at = home.at(store=store)
+        known = _sessions.get((at.path, name))
+        if known is not None:
+            known._inner.apply(options)
+            return known
+        if not _sessions:
+            at_exit(_leave_all)
+        session = Session(AsyncSession(at, name, options))
+        portal().call(session._inner.open())
+        session._tell_losses()
+        _sessions[at.path, name] = session
+        return session
+
+
+def open_async(
+    name: str,
+    *,
+    operator: Any = None,
+    policy: config.Policy | None = None,
+    budget: config.Budget | None = None,
+    kernel: str | None = None,
+    python: str | None = None,
+    store: Store | str | Path | None = None,
+    persistence: str | None = None,
+    wait: float | None = None,
+) -> AsyncSession:
+    """`open` for code with its own event loop: `async with cave.open_async(name) as s:`."""
+    options = Options(operator, policy, budget, kernel, python, persistence, wait)
+    return AsyncSession(home.at(store=store), name, options)
+
+
+def sessions(store: Store | str | Path | None = None) -> Sequence[SessionInfo]:
+    """Every session of the home, the last changed first."""
+    return portal().call(home.at(store=store).sessions())
+
+
+def delete(name: str, store: Store | str | Path | None = None) -> None:
+    """End the session's kernel and forget its journal and files.
+
+    Raises `SessionNotFound`, and `SessionBusy` while another process operates it.
+    """
+    with _lock:
+        at = home.at(store=store)
+        portal().call(at.store.info(name))
+        known = _sessions.pop((at.path, name), None)
+        inner = known._inner if known is not None else AsyncSession(at, name, Options())
+        portal().call(inner.close())
+        portal().call(at.forget(name))
+
+
+async def _leave_all() -> None:
+    for session in list(_sessions.values()):
+        await session._inner.leave()
+    _sessions.clear()
+    await home.close_all()
+
+
+os.register_at_fork(after_in_child=_sessions.clear)
+__all__ = ["Session", "SessionBusy", "delete", "open", "open_async", "sessions"]

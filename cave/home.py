@@ -1,0 +1,151 @@
+"""A home folder: the journal's database, the blobs, and a folder for each session.
+
+::
+
+    CAVE_HOME/
+        cave.db              journals of all sessions
+        blobs/               immutable bytes by their hash
+        config.toml          the user's settings
+        sessions/NAME/work   the cwd of cells
+        sessions/NAME/kernels/N   record, log and output spool of the N-th kernel
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cave import config
+from cave.errors import StoreError
+from cave.ports import Clock, Death, Kernel, SessionInfo, SpooledCell, SpooledOutput, SystemClock
+
+if TYPE_CHECKING:
+    from cave.ports import BlobStore, Store
+
+
+class Home:
+    """What one `CAVE_HOME` holds; one for each path in a process."""
+
+    def __init__(self, path: Path, store: Store | None = None) -> None:
+        from cave.store import SQLStore
+        from cave.store.blobs import FolderBlobs
+
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be made ({error.strerror}); set CAVE_HOME to a folder of your own"
+            ) from error
+        self.clock: Clock = SystemClock()
+        self.store: Store = store if store is not None else SQLStore(path / "cave.db")
+        self.blobs: BlobStore = FolderBlobs(path / "blobs")
+
+    def folder(self, session: str) -> Path:
+        """Where a session keeps its files."""
+        return self.path / "sessions" / session
+
+    def workdir(self, session: str) -> Path:
+        """The cwd of a session's cells."""
+        return self.folder(session) / "work"
+
+    def text(self, key: str) -> str:
+        """A blob as text. Raises `StoreError`."""
+        return self.blobs.read(key).decode("utf-8", "replace")
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        """Every session, the last changed first."""
+        return await self.store.sessions()
+
+    async def forget(self, session: str) -> None:
+        """Delete a session's journal and folder. Its kernel must have ended."""
+        await self.store.delete(session)
+        folder = self.folder(session)
+        if folder.is_dir():
+            await asyncio.to_thread(shutil.rmtree, folder)
+
+
+class Kernels:
+    """Kernels of one session, from `cave.kernel`."""
+
+    def __init__(
+        self,
+        home: Home,
+        session: str,
+        *,
+        settings: config.Settings,
+        kernel: str = "cave-python",
+        python: str | None = None,
+    ) -> None:
+        self._home = home
+        self._session = session
+        self.settings = settings
+        self.kernel = kernel
+        self.python = python
+
+    async def start(self, number: int) -> Kernel:
+        """A new kernel. Raises `KernelStartError`."""
+        from cave.kernel import Launch, start
+
+        workdir = self._home.workdir(self._session)
+        workdir.mkdir(parents=True, exist_ok=True)
+        launch = Launch(
+            session=self._session,
+            folder=self._home.folder(self._session),
+            workdir=workdir,
+            runtime=config.runtime_dir(self.settings),
+            number=number,
+            kernel=self.kernel,
+            python=self.python,
+            idle_timeout=self.settings.idle_timeout or None,
+        )
+        return await start(launch)
+
+    async def adopt(self, number: int) -> Kernel | Death | None:
+        """The kernel that another process started, or how it ended."""
+        from cave.kernel import adopt
+
+        return await adopt(self._home.folder(self._session), number)
+
+    async def left_behind(
+        self, number: int, *, after: int
+    ) -> Sequence[SpooledCell | SpooledOutput]:
+        """What a dead kernel had put out after message `after`."""
+        from cave.kernel import left_behind
+
+        return await left_behind(self._home.folder(self._session), number, after=after)
+
+
+_homes: dict[tuple[Path, object], Home] = {}
+
+
+def at(*, store: Store | str | Path | None = None) -> Home:
+    """The Home of `CAVE_HOME` and a store (default: the database in it), the same each time."""
+    path = config.home()
+    key = (path, store)
+    home = _homes.get(key)
+    if home is None:
+        home = _homes[key] = Home(path, _opened(store))
+    return home
+
+
+def _opened(store: Store | str | Path | None) -> Store | None:
+    if not isinstance(store, str | Path):
+        return store
+    from cave.store import SQLStore
+
+    return SQLStore(store)
+
+
+async def close_all() -> None:
+    """Finish what stores still write, and let go of their files."""
+    while _homes:
+        _, home = _homes.popitem()
+        await home.store.close()
+
+
+os.register_at_fork(after_in_child=_homes.clear)

@@ -1,0 +1,111 @@
+"""A session's journal in hand: appends under the lease, keeps the fold, tells who listens.
+
+It is the only way in which the layers above write facts. `Journal.operation` is the right to
+do so: it takes the lease, reads what others wrote meanwhile, and lets go at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from cave.errors import LeaseLost
+from cave.events import Event
+from cave.history import History
+from cave.ports import Clock, Holder, Lease, Store
+
+Listener = Callable[[Event], None]
+
+RENEW_EVERY = 10.0
+"""Seconds between renewals of the lease while an operation runs."""
+
+
+class Journal:
+    """The events of one session, as this process writes and reads them."""
+
+    def __init__(
+        self, store: Store, session: str, holder: Holder, history: History, clock: Clock
+    ) -> None:
+        self.store = store
+        self.session = session
+        self.history = history
+        self.clock = clock
+        self._holder = holder
+        self._lease: Lease | None = None
+        self._held = 0
+        """The number under which this process last operated."""
+        self._listeners: list[Listener] = []
+        self._lock = asyncio.Lock()
+
+    @property
+    def lease(self) -> int:
+        """The number that every command carries. Raises `LeaseLost` outside an operation."""
+        if self._lease is None:
+            raise LeaseLost(f"session {self.session!r} is not operated by this process now")
+        return self._lease.number
+
+    @property
+    def operating(self) -> bool:
+        """Whether an operation of this process runs now."""
+        return self._lease is not None
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event, provisional ones too; gives the undo."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def publish(self, event: Event) -> None:
+        """Tell the listeners of a provisional event."""
+        stamped = event.stamped(seq=0, at=self.clock.now(), session=self.session)
+        self._tell(stamped)
+
+    def _tell(self, event: Event) -> None:
+        for listener in tuple(self._listeners):
+            listener(event)
+
+    async def refresh(self) -> None:
+        """Take in what other processes have written."""
+        async for event in self.store.read(self.session, after=self.history.seq):
+            if event.seq > self.history.seq:
+                self.history.feed((event,))
+
+    @asynccontextmanager
+    async def operation(self, *, wait: float = 0.0) -> AsyncIterator[bool]:
+        """Hold the lease. Gives whether another process may have operated since the last one.
+
+        Calls of one process queue. Raises `SessionBusy` while another process operates.
+        """
+        async with self._lock:
+            lease = await self.store.acquire(self.session, self._holder, wait=wait)
+            news = lease.number != self._held
+            self._lease, self._held = lease, lease.number
+            renewal = asyncio.ensure_future(self._renew(lease))
+            try:
+                if news:
+                    await self.refresh()
+                yield news
+            finally:
+                renewal.cancel()
+                self._lease = None
+                await self.store.release(lease)
+
+    async def _renew(self, lease: Lease) -> None:
+        while True:
+            await asyncio.sleep(RENEW_EVERY)
+            try:
+                await self.store.renew(lease)
+            except LeaseLost:
+                return  # the next append and the kernel's fence refuse this process
+
+    async def append(self, *events: Event, sync: bool = False) -> None:
+        """Commit facts; after that the fold has them and the listeners know.
+
+        `sync` waits for the disk. Raises `LeaseLost`, `StoreError`.
+        """
+        if self._lease is None:
+            raise LeaseLost(f"session {self.session!r} is not operated by this process now")
+        committed = await self.store.append(self._lease, events, sync=sync)
+        self.history.feed(committed)
+        for event in committed:
+            self._tell(event)

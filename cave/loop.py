@@ -1,0 +1,257 @@
+"""The turn loop: ask the operator, run its cell, observe, until it answers.
+
+Pure over the ports: it knows a journal, a supply of kernels, an operator and a blob store,
+and writes each fact before it acts on it, so that another process can go on with the turn
+from the journal alone. What a model may do wrong (nonsense, two blocks, an unterminated
+fence, empty text, never finishing) is journaled and told to it, never run by guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from cave import failpoints, stream
+from cave.errors import OperatorError
+from cave.events import (
+    CellFinished,
+    CellOrigin,
+    CellOutput,
+    CellStarted,
+    Fault,
+    Output,
+    StepReplied,
+    StepStarted,
+    TextDelta,
+    TurnFinished,
+    TurnStatus,
+    Usage,
+    clean,
+)
+from cave.journal import Journal
+from cave.ports import Executed, Kernel, Operator, Reply
+from cave.recovery import Supply, death_fault, finished, names
+from cave.turn import Cell
+
+MALFORMED_LIMIT = 3
+"""Replies in a row that cannot be understood before the turn stops for a person."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """The wish of a person that what runs shall stop."""
+
+    wished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def race(self, work: asyncio.Task[Reply]) -> Reply | None:
+        """The result of `work`, or None when the wish came first (then it is cancelled)."""
+        wish = asyncio.ensure_future(self.wished.wait())
+        try:
+            await asyncio.wait({work, wish}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            return None
+        finally:
+            wish.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+
+
+@dataclass(slots=True)
+class Work:
+    """What an operation works with."""
+
+    journal: Journal
+    supply: Supply
+    sync: bool = True
+    """Whether ends of cells and turns wait for the disk."""
+    stop: Stop = field(default_factory=Stop)
+
+
+async def run_cell(
+    work: Work,
+    kernel: Kernel,
+    source: str,
+    *,
+    note: str = "",
+    origin: CellOrigin = "person",
+    turn: int | None = None,
+    step: int | None = None,
+    timeout: float | None = None,
+) -> Cell:
+    """Run one cell to its end and journal it. Faults and deaths are in the Cell."""
+    journal = work.journal
+    n, source = journal.history.next_cell, clean(source)
+    started = CellStarted(
+        cell=n,
+        source=source,
+        note=note,
+        origin=origin,
+        turn=turn,
+        step=step,
+        kernel=work.supply.number,
+        timeout=timeout,
+    )
+    await journal.append(started)
+    failpoints.hit("cell.before_send")
+    executed = await kernel.execute(
+        source,
+        cell=n,
+        lease=journal.lease,
+        timeout=timeout,
+        on_output=_publisher(journal, n),
+    )
+    failpoints.hit("cell.before_finish")
+    await _end_cell(work, kernel, n, executed, sync=work.sync and turn is None)
+    return journal.history.cells[n]
+
+
+def _publisher(journal: Journal, cell: int) -> Callable[[Output], None]:
+    return lambda output: journal.publish(CellOutput(cell=cell, output=output))
+
+
+async def _end_cell(work: Work, kernel: Kernel, n: int, executed: Executed, *, sync: bool) -> None:
+    journal = work.journal
+    death = kernel.death if not executed.kept else None
+    if death is not None:
+        lost = tuple(journal.history.variables.values())
+        fault = death_fault(death, lost)
+        if executed.status == "timeout" and executed.error is not None:
+            fault = Fault(executed.error.name, f"{executed.error.message}; {fault.message}")
+        executed = replace(executed, error=fault)
+    else:
+        executed = replace(executed, error=_with_loss(journal, executed.error))
+    event: CellFinished = await finished(n, executed, work.supply.blobs)
+    await journal.append(event, sync=sync)
+    if death is not None:
+        await work.supply.bury(death)
+
+
+def _with_loss(journal: Journal, error: Fault | None) -> Fault | None:
+    """A NameError on a lost name also says what was lost and why."""
+    if error is None or error.name != "NameError":
+        return error
+    for variable in journal.history.lost:
+        if f"'{variable.name}'" in error.message:
+            made = f", made by cell {variable.cell}" if variable.cell else ""
+            note = f"lost with an earlier kernel: {names((variable,))}{made}"
+            return replace(error, message=f"{error.message} ({note})")
+    return error
+
+
+# -- turns -----------------------------------------------------------------------------------
+
+
+async def run_turn(
+    work: Work, operator: Operator, *, steps: int, timeout: float | None = None
+) -> TurnFinished:
+    """Go on with the open turn of the journal until it ends or waits.
+
+    `steps` bounds the operator's calls in the whole turn. Raises `OperatorError` when the
+    provider fails for good; the turn is journaled as failed then and can be resumed.
+    """
+    history = work.journal.history
+    assert history.turn is not None
+    while True:
+        if len(history.turn.steps) >= steps:
+            reason = f"{steps} steps are spent; go on with s.resume(budget=cave.Budget(steps=...))"
+            return await _finish(work, "over_budget", reason=reason)
+        if work.stop.wished.is_set():
+            return await _interrupted(work)
+        try:
+            reply = await _ask(work, operator)
+        except OperatorError as error:
+            await _finish(work, "failed", reason=str(error))
+            raise
+        if reply is None:
+            return await _interrupted(work)
+        ended = await _act(work, reply, timeout)
+        if ended is not None:
+            return ended
+
+
+async def _ask(work: Work, operator: Operator) -> Reply | None:
+    """One call of the operator, journaled; None when it was interrupted."""
+    journal = work.journal
+    turn = journal.history.turn
+    assert turn is not None
+    step = turn.asked + 1
+    await journal.append(StepStarted(turn=turn.n, step=step))
+    view = stream.view(journal.history)
+
+    def on_text(text: str) -> None:
+        journal.publish(TextDelta(turn=turn.n, step=step, text=text))
+
+    began = journal.clock.monotonic()
+    reply = await work.stop.race(asyncio.ensure_future(operator.next(view, on_text)))
+    if reply is None:
+        return None
+    spent = reply.usage + Usage(seconds=journal.clock.monotonic() - began)
+    failpoints.hit("step.before_row")
+    await journal.append(
+        StepReplied(
+            turn=turn.n,
+            step=step,
+            kind=reply.kind,
+            source=clean(reply.source),
+            note=clean(reply.note),
+            text=clean(reply.text),
+            raw=clean(reply.raw),
+            usage=spent,
+        )
+    )
+    return reply
+
+
+async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished | None:
+    """Do what the reply says; the end of the turn when it is one."""
+    turn = work.journal.history.turn
+    assert turn is not None
+    match reply.kind:
+        case "finish":
+            return await _finish(work, "done", answer=clean(reply.text) or _last_text(work))
+        case "malformed":
+            last = turn.steps[-MALFORMED_LIMIT:]
+            if len(last) == MALFORMED_LIMIT and all(s.kind == "malformed" for s in last):
+                reason = f"{MALFORMED_LIMIT} replies in a row could not be used: {reply.text}"
+                return await _finish(work, "needs_attention", reason=reason)
+            return None
+        case _:
+            kernel = await work.supply.ready(news=False)
+            cell = await run_cell(
+                work,
+                kernel,
+                reply.source,
+                note=clean(reply.note),
+                origin="operator",
+                turn=turn.n,
+                step=turn.asked,
+                timeout=timeout,
+            )
+            return await _interrupted(work) if cell.status == "interrupted" else None
+
+
+def _last_text(work: Work) -> str:
+    turn = work.journal.history.turn
+    cells = [work.journal.history.cells[n] for n in turn.cells.values()] if turn else []
+    return cells[-1].text if cells else ""
+
+
+async def _interrupted(work: Work) -> TurnFinished:
+    return await _finish(work, "interrupted", reason="interrupted; go on with s.resume()")
+
+
+async def _finish(
+    work: Work, status: TurnStatus, *, answer: str = "", reason: str = ""
+) -> TurnFinished:
+    history = work.journal.history
+    turn = history.turn
+    assert turn is not None
+    usage = sum((s.usage for s in turn.steps), Usage())
+    cells = [history.cells[n] for n in turn.cells.values() if n in history.cells]
+    usage += Usage(cells=len(cells), seconds=sum(c.seconds for c in cells))
+    event = TurnFinished(turn=turn.n, status=status, answer=answer, reason=reason, usage=usage)
+    await work.journal.append(event, sync=work.sync)
+    return event

@@ -1,0 +1,127 @@
+"""The one background event loop of the sync API.
+
+It works in scripts, in notebooks whose own loop runs, and from any thread; nothing patches
+a loop. A call waits in the caller's thread, where its events are delivered and where
+Ctrl-C arrives: the first asks the work to stop, the second gives up waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from cave.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Portal:
+    """A daemon thread with an event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="cave", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop. Raises `ConfigError` on the loop's own thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ConfigError(
+                "the sync API cannot be called on cave's own event loop; use cave.open_async"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        inbox: queue.SimpleQueue[Any] | None = None,
+        deliver: Callable[[Any], None] | None = None,
+        on_interrupt: Callable[[], Coroutine[Any, Any, Any]] | None = None,
+    ) -> T:
+        """Run `work` and wait for it here, delivering what comes through `inbox` meanwhile."""
+        box: queue.SimpleQueue[Any] = inbox if inbox is not None else queue.SimpleQueue()
+        future = self.submit(work)
+        future.add_done_callback(box.put)
+        interrupted = False
+        while True:
+            try:
+                item = box.get()
+                if item is future:
+                    return future.result()
+                if deliver is not None:
+                    deliver(item)
+            except KeyboardInterrupt:
+                if interrupted or on_interrupt is None or future.done():
+                    future.cancel()
+                    raise
+                interrupted = True
+                self.submit(on_interrupt())
+
+    def stop(self) -> None:
+        """End the loop's thread; what still runs is cancelled."""
+        try:
+            self.call(_cancel_rest())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=10)
+
+
+async def _cancel_rest() -> None:
+    tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_portal: Portal | None = None
+_lock = threading.Lock()
+_at_exit: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+
+def portal() -> Portal:
+    """The process's portal, started at first use."""
+    global _portal
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+        return _portal
+
+
+def at_exit(farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `farewell` on the loop before the interpreter ends."""
+    _at_exit.append(farewell)
+
+
+def _farewell() -> None:
+    global _portal
+    if _portal is None:
+        return
+    try:
+        for farewell in reversed(_at_exit):
+            _portal.call(farewell())
+    finally:
+        _portal.stop()
+        _portal = None
+
+
+def _forget_after_fork() -> None:
+    global _portal, _lock
+    _portal, _lock = None, threading.Lock()
+    _at_exit.clear()
+
+
+atexit.register(_farewell)
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,250 @@
+"""What follows a death: the live kernel is taken over, a dead one is named and replaced.
+
+`Supply` gives an operation the kernel that it may command. It keeps the journal true: the
+output and the ends of cells that nobody saw are read from the kernel's spool before
+anything new is written, and every variable that went with a kernel is named in
+`KernelEnded.lost`. It never runs a cell again by itself and never calls a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from cave.events import (
+    CellFinished,
+    CellOutput,
+    CellStarted,
+    Delta,
+    Fault,
+    ForeignAdmitted,
+    KernelEnded,
+    KernelStarted,
+    Output,
+    OutputLate,
+    Variable,
+)
+from cave.journal import Journal
+from cave.ports import BlobStore, Death, Executed, Kernel, SpooledCell, SpooledOutput
+
+
+class KernelSource(Protocol):
+    """Where kernels come from: `cave.kernel`, bound to one session."""
+
+    async def start(self, number: int) -> Kernel:
+        """A new kernel. Raises `KernelStartError`."""
+
+    async def adopt(self, number: int) -> Kernel | Death | None:
+        """The kernel of that number that another process started, or how it ended."""
+
+    async def left_behind(
+        self, number: int, *, after: int
+    ) -> Sequence[SpooledCell | SpooledOutput]:
+        """What a kernel that is dead had put out after message `after`.
+
+        A cell that it cut is the entry whose `executed.status` is `died`.
+        """
+
+
+def names(variables: tuple[Variable, ...]) -> str:
+    """Variables in words: `df (DataFrame), y (int)`."""
+    return ", ".join(f"{v.name} ({v.type})" for v in variables)
+
+
+def death_fault(death: Death, lost: tuple[Variable, ...]) -> Fault:
+    """The error of a cell whose kernel died under it."""
+    tail = f"; lost with it: {names(lost)}" if lost else "; no variable was lost"
+    detail = f" ({death.detail})" if death.detail else ""
+    return Fault("KernelDied", f"{death}{detail}{tail}")
+
+
+@dataclass(slots=True)
+class Supply:
+    """The kernel of one session, whoever started it and however often it died."""
+
+    journal: Journal
+    source: KernelSource
+    blobs: BlobStore
+    kernel: Kernel | None = None
+    number: int = 0
+    """Which kernel of the session `kernel` is."""
+
+    async def ready(self, *, news: bool) -> Kernel:
+        """A live kernel that knows this operation's lease. Raises `KernelStartError`."""
+        await self._let_go_of_stale()
+        if self.kernel is None and self.journal.history.kernel is not None:
+            await self._adopt(self.journal.history.kernel.kernel)
+            news = True
+        if (
+            self.kernel is not None
+            and self.kernel.death is None
+            and (news or self.journal.history.foreign)
+        ):
+            await self._catch_up(self.kernel)
+        if self.kernel is not None and self.kernel.death is not None:
+            await self.bury(self.kernel.death)
+        if self.kernel is None:
+            await self._start()
+        assert self.kernel is not None
+        return self.kernel
+
+    async def _let_go_of_stale(self) -> None:
+        serving = self.journal.history.kernel
+        if self.kernel is not None and (serving is None or serving.kernel != self.number):
+            await self.kernel.detach()
+            self.kernel = None
+
+    async def _adopt(self, number: int) -> None:
+        found = await self.source.adopt(number)
+        if isinstance(found, Death) or found is None:
+            self.number = number
+            await self.bury(found or Death(pid=0, reason="died", detail="its record is gone"))
+        else:
+            self.kernel, self.number = found, number
+
+    async def _start(self) -> None:
+        number = self.journal.history.kernels + 1
+        kernel = await self.source.start(number)
+        facts = kernel.facts
+        started = KernelStarted(
+            kernel=number,
+            pid=facts.pid,
+            python=facts.python,
+            executable=facts.executable,
+            packages=dict(facts.packages),
+            profile=facts.profile,
+            seconds=facts.seconds,
+        )
+        try:
+            await self.journal.append(started)
+        except BaseException:
+            await kernel.end(reason="closed")
+            raise
+        self.kernel, self.number = kernel, number
+        await kernel.catch_up(lease=self.journal.lease, after=0, running=None)
+
+    async def _catch_up(self, kernel: Kernel) -> None:
+        history = self.journal.history
+        running = history.running.cell if history.running else None
+        found = await kernel.catch_up(
+            lease=self.journal.lease,
+            after=history.spool,
+            running=running,
+            on_output=self._provisional(running),
+        )
+        await self.record(found)
+        if history.foreign:
+            await kernel.admit_foreign(lease=self.journal.lease)
+
+    def _provisional(self, cell: int | None) -> Callable[[Output], None] | None:
+        if cell is None:
+            return None
+        return lambda output: self.journal.publish(CellOutput(cell=cell, output=output))
+
+    async def record(self, found: Sequence[SpooledCell | SpooledOutput]) -> None:
+        """Journal what a kernel put out while nobody saw."""
+        for entry in found:
+            match entry:
+                case SpooledOutput():
+                    await self.journal.append(
+                        OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)
+                    )
+                case SpooledCell(executed=Executed() as executed):
+                    await self._record_cell(entry, executed)
+                case _:
+                    continue
+
+    async def _record_cell(self, entry: SpooledCell, executed: Executed) -> None:
+        history = self.journal.history
+        n = entry.cell
+        if n is None:
+            n = history.next_cell
+            await self.journal.append(
+                CellStarted(cell=n, source=entry.source, origin="foreign", kernel=self.number)
+            )
+        elif n in history.cells:
+            return
+        await self.journal.append(await finished(n, executed, self.blobs))
+
+    async def bury(self, death: Death) -> KernelEnded:
+        """Journal the death of the kernel, the cell that it cut, and every lost name."""
+        history = self.journal.history
+        if self.kernel is not None:
+            await self.kernel.detach()
+        self.kernel = None
+        found = await self.source.left_behind(self.number, after=history.spool)
+        lost = tuple(history.variables.values())
+        await self.record([entry for entry in found if not _cut(entry)])
+        if history.running is not None:
+            cut = next((e.executed for e in found if isinstance(e, SpooledCell) and _cut(e)), None)
+            await self.journal.append(await self._cut_short(history.running.cell, cut, death, lost))
+        ended = KernelEnded(
+            kernel=self.number,
+            pid=death.pid,
+            reason=death.reason,
+            signal=death.signal,
+            status=death.status,
+            detail=death.detail,
+            lost=lost,
+        )
+        await self.journal.append(ended, sync=True)
+        return ended
+
+    async def _cut_short(
+        self, cell: int, seen: Executed | None, death: Death, lost: tuple[Variable, ...]
+    ) -> CellFinished:
+        fault = death_fault(death, lost)
+        if seen is None:
+            return CellFinished(cell=cell, status="died", error=fault, kept=False)
+        return await finished(
+            cell, replace(seen, status="died", error=fault, kept=False), self.blobs
+        )
+
+    async def end(self, reason: Literal["closed", "restart"]) -> tuple[Variable, ...]:
+        """End the kernel that serves, if one does; gives the variables that go with it."""
+        history = self.journal.history
+        await self._let_go_of_stale()
+        if self.kernel is None and history.kernel is not None:
+            await self._adopt(history.kernel.kernel)
+        kernel = self.kernel
+        if kernel is None:
+            return ()
+        if kernel.death is not None:
+            return (await self.bury(kernel.death)).lost
+        pid, lost = kernel.facts.pid, tuple(history.variables.values())
+        await kernel.end(reason=reason)
+        self.kernel = None
+        await self.journal.append(
+            KernelEnded(kernel=self.number, pid=pid, reason=reason, lost=lost), sync=True
+        )
+        return lost
+
+
+async def finished(cell: int, executed: Executed, blobs: BlobStore) -> CellFinished:
+    """The event of a cell's end; the whole text goes to a blob where outputs were clipped."""
+    key = ""
+    if executed.full_text is not None:
+        key = await asyncio.to_thread(blobs.put, executed.full_text())
+    return CellFinished(
+        cell=cell,
+        status=executed.status,
+        outputs=executed.outputs,
+        error=executed.error,
+        seconds=executed.seconds,
+        kept=executed.kept,
+        delta=executed.delta if executed.kept else Delta(),
+        full_size=executed.full_size,
+        full_blob=key,
+        bound=executed.bound,
+        spool=executed.spool,
+    )
+
+
+def _cut(entry: SpooledCell | SpooledOutput) -> bool:
+    return (
+        isinstance(entry, SpooledCell)
+        and entry.executed is not None
+        and entry.executed.status == "died"
+    )

@@ -1,0 +1,561 @@
+"""AsyncSession: a named, durable unit of work, for code that has its own event loop.
+
+One journal, one kernel lineage, one conversation. Every verb that acts is an *operation*:
+it takes the session's lease, finds or makes the kernel, works, and lets go. `cave.Session`
+(in `cave.facade`) is the same for code without a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from cave import __version__, artefacts, config, failpoints, home, loop, wishes
+from cave.display import VarTable
+from cave.errors import ConfigError, LeaseLost, PutError, SessionBusy, UnknownName
+from cave.events import (
+    Event,
+    ForeignAdmitted,
+    InterruptSent,
+    OutputLate,
+    SessionClosed,
+    SessionOpened,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+    Usage,
+    ValuesDeleted,
+    ValuesPut,
+    Variable,
+    clean,
+)
+from cave.history import History
+from cave.journal import Journal
+from cave.operators import missing, resolve
+from cave.ports import Kernel, Operator, SpooledOutput
+from cave.recovery import Supply
+from cave.turn import Cell, Numbered, Turn
+from cave.wishes import Interruption
+
+RAISE: Any = object()
+"""Stands for "no default given"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a session acts in this process; `open` of an open session applies new ones."""
+
+    operator: Any = None
+    policy: config.Policy | None = None
+    budget: config.Budget | None = None
+    kernel: str | None = None
+    python: str | None = None
+    persistence: str | None = None
+    wait: float | None = None
+
+    def over(self, older: Options) -> Options:
+        """These options, with `older` where these say nothing."""
+        given = {k: v for k in self.__slots__ if (v := getattr(self, k)) is not None}
+        return replace(older, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """The kernel as a person sees it."""
+
+    pid: int | None
+    alive: bool
+    profile: str
+    layers: tuple[str, ...]
+    connection_file: str | None
+    python: str | None
+    number: int
+
+
+class AsyncSession:
+    """Made by `cave.open_async(name)`; use it with `async with`."""
+
+    def __init__(self, at: home.Home, name: str, options: Options) -> None:
+        self.name = config.checked_name(name)
+        self.home = at
+        self._options = Options()
+        self._operator: Operator | None = None
+        self._spec: Any = None
+        self._closed = False
+        self._background: set[asyncio.Task[None]] = set()
+        self._late: list[SpooledOutput] = []
+        self._settings = config.Settings()
+        self._kernels = home.Kernels(at, self.name, settings=self._settings)
+        self.apply(options)
+        from cave.store import this_process
+
+        history = History(at.text)
+        self._journal = Journal(at.store, self.name, this_process(), history, at.clock)
+        self._fold = history
+        supply = Supply(self._journal, self._kernels, at.blobs)
+        self._work = loop.Work(self._journal, supply)
+
+    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `listener` on the event loop with every event; gives the undo."""
+        return self._journal.listen(listener)
+
+    # -- opening and closing -----------------------------------------------------------------
+
+    def apply(self, options: Options) -> None:
+        """Use new options from the next operation on. Raises `ConfigError`."""
+        merged = options.over(self._options)
+        settings = config.Settings.load(
+            persistence=merged.persistence,
+            profile=merged.policy.profile if merged.policy else None,
+        )
+        self._options, self._settings = merged, settings
+        self._kernels.settings = settings
+        self._kernels.kernel = merged.kernel or "cave-python"
+        self._kernels.python = merged.python
+
+    async def open(self) -> Self:
+        """Create or resume the session and its kernel. Never calls a model.
+
+        A session that another process operates opens for reading. Raises
+        `KernelStartError`, `StoreError`.
+        """
+        await self.home.store.create(self.name)
+        try:
+            async with self._operation() as news:
+                if self._fold.opened is None:
+                    opened = SessionOpened(version=__version__, kernel=self._kernels.kernel)
+                    await self._journal.append(opened)
+                if self._fold.running is None:
+                    await self._ready(news=news)
+                else:
+                    self._adopt_later()
+        except SessionBusy:
+            await self._journal.refresh()
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> tuple[Variable, ...]:
+        """End the kernel; gives the variables that are lost with it. The journal stays."""
+        if self._closed:
+            return ()
+        async with self._operation():
+            await self._flush_late()
+            lost = await self._work.supply.end("closed")
+            await self._journal.append(SessionClosed(), sync=True)
+        await self.leave()
+        return lost
+
+    async def leave(self) -> None:
+        """Let go of the session and leave its kernel running for the next owner."""
+        self._closed = True
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._operator is not None:
+            await self._operator.close()
+        if self._work.supply.kernel is not None:
+            await self._work.supply.kernel.detach()
+            self._work.supply.kernel = None
+
+    # -- operations --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _operation(
+        self, on_event: Callable[[Event], None] | None = None
+    ) -> AsyncIterator[bool]:
+        if self._closed:
+            raise ConfigError(
+                f"session {self.name!r} is closed; open it again with cave.open({self.name!r})"
+            )
+        async with self._journal.operation(wait=self._options.wait or 0) as news:
+            self._work.stop = loop.Stop()
+            self._work.sync = self._settings.persistence != "live"
+            watcher = asyncio.ensure_future(self._watch_wishes())
+            stop_listening = self._journal.listen(on_event) if on_event else None
+            try:
+                yield news
+            finally:
+                watcher.cancel()
+                if stop_listening:
+                    stop_listening()
+        kernel = self._work.supply.kernel
+        if not self._closed and kernel is None and self._fold.ended is not None:
+            self._adopt_later()
+
+    async def _ready(self, *, news: bool) -> Kernel:
+        kernel = await self._work.supply.ready(news=news)
+        kernel.on_late = self._came_late
+        await self._flush_late()
+        return kernel
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _adopt_later(self) -> None:
+        """Have a kernel ready, and a running cell's end journaled, before anyone asks."""
+        self._spawn(self._adopt_now())
+
+    async def _adopt_now(self) -> None:
+        with suppress(SessionBusy, LeaseLost):
+            async with self._journal.operation() as news:
+                await self._ready(news=news)
+
+    def _came_late(self, output: SpooledOutput) -> None:
+        self._late.append(output)
+        if not self._journal.operating and not self._closed and len(self._late) == 1:
+            self._spawn(self._flush_soon())
+
+    async def _flush_soon(self) -> None:
+        await asyncio.sleep(0.1)
+        with suppress(SessionBusy, LeaseLost):
+            async with self._journal.operation():
+                await self._flush_late()
+
+    async def _flush_late(self) -> None:
+        late, self._late = self._late, []
+        for entry in late:
+            if entry.spool > self._fold.spool:
+                await self._journal.append(
+                    OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)
+                )
+
+    # -- cells and turns ---------------------------------------------------------------------
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Cell:
+        """Run your own cell; `timeout` in seconds. Faults are in the Cell, not raised."""
+        if timeout is not None and not timeout > 0:
+            raise ConfigError(f"timeout is {timeout!r}, not a number of seconds above 0")
+        async with self._operation(on_event) as news:
+            kernel = await self._ready(news=news)
+            return await loop.run_cell(
+                self._work, kernel, code, timeout=timeout or self._cell_timeout
+            )
+
+    @property
+    def _cell_timeout(self) -> float | None:
+        return self._options.policy.cell_timeout if self._options.policy else None
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        budget: config.Budget | None = None,
+        returns: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn:
+        """Let the operator work on `prompt` until it answers.
+
+        `returns` names the variable to put into `turn.value`. Raises `OperatorError`
+        without a model, or when the provider fails for good; `SessionBusy`.
+        """
+        operator = self._require_operator()
+        async with self._operation(on_event) as news:
+            await self._ready(news=news)
+            if self._fold.turn is not None:
+                await self._supersede(self._fold.turn.n)
+            failpoints.hit("turn.before_row")
+            started = TurnStarted(
+                turn=self._fold.next_turn, prompt=clean(prompt), operator=operator.name
+            )
+            await self._journal.append(started)
+            return await self._turn(operator, budget, returns)
+
+    async def _supersede(self, turn: int) -> None:
+        await self._journal.append(
+            TurnFinished(turn=turn, status="interrupted", reason="a new request came first")
+        )
+
+    async def _turn(
+        self, operator: Operator, budget: config.Budget | None, returns: str | None = None
+    ) -> Turn:
+        limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
+        ended = await loop.run_turn(
+            self._work,
+            operator,
+            steps=min(limits, default=config.DEFAULT_STEPS),
+            timeout=self._cell_timeout,
+        )
+        turn = self._fold.turns[ended.turn]
+        if returns is not None and turn.status == "done":
+            kernel = await self._ready(news=False)
+            turn = replace(turn, value=await kernel.get(returns, lease=self._journal.lease))
+        return turn
+
+    async def resume(
+        self,
+        *,
+        budget: config.Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn | Cell | None:
+        """Go on with what was cut or waits: a turn, or a person's cell that still runs.
+
+        None when nothing waits.
+        """
+        async with self._operation(on_event) as news:
+            running = self._fold.running
+            await self._ready(news=news or running is not None)
+            turn = self._fold.turn or self._fold.waiting
+            if turn is None:
+                return self._fold.cells.get(running.cell) if running else None
+            operator = self._require_operator()
+            if self._fold.turn is None:
+                await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
+            return await self._turn(operator, budget)
+
+    async def stream(
+        self, prompt: str, *, budget: config.Budget | None = None
+    ) -> AsyncIterator[Event]:
+        """`ask`, giving its events as they come; ends after `TurnFinished`."""
+        inbox: asyncio.Queue[Event | None] = asyncio.Queue()
+        task = asyncio.ensure_future(self.ask(prompt, budget=budget, on_event=inbox.put_nowait))
+        task.add_done_callback(lambda _: inbox.put_nowait(None))
+        try:
+            while (event := await inbox.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+
+    def _require_operator(self) -> Operator:
+        spec = self._options.operator
+        if self._operator is None or spec is not self._spec:
+            self._operator = resolve(
+                spec if spec is not None else self._settings.model,
+                max_retries=self._settings.max_retries,
+            )
+            self._spec = spec
+        if self._operator is None:
+            raise missing()
+        return self._operator
+
+    # -- values ------------------------------------------------------------------------------
+
+    async def put(self, **values: Any) -> None:
+        """Objects into the kernel, all or none. They are volatile until a snapshot.
+
+        Raises `PutError` naming the variable that cannot go.
+        """
+        bad = [name for name in values if name.startswith("_")]
+        if bad:
+            raise PutError(f"{bad[0]!r} cannot be put: names with a leading '_' are the kernel's")
+        async with self._operation() as news:
+            kernel = await self._ready(news=news)
+            variables = await kernel.put(values, lease=self._journal.lease)
+            await self._journal.append(ValuesPut(variables=tuple(variables)))
+
+    async def get(self, name: str, default: Any = RAISE, *, allow_pickle: bool = False) -> Any:
+        """An object by the safe codecs; with `allow_pickle`, any that can be pickled.
+
+        Raises `UnknownName` (unless a `default` is given) and `NotPortable`.
+        """
+        async with self._operation() as news:
+            kernel = await self._ready(news=news)
+            try:
+                return await kernel.get(name, lease=self._journal.lease, allow_pickle=allow_pickle)
+            except UnknownName as error:
+                if default is not RAISE:
+                    return default
+                raise self._with_loss(name, error) from None
+
+    def _with_loss(self, name: str, error: UnknownName) -> UnknownName:
+        gone = [v for v in self._fold.lost if v.name == name]
+        if not gone:
+            return error
+        return UnknownName(
+            f"{name!r} ({gone[0].type}) was lost when its kernel ended; make it again"
+        )
+
+    async def delete(self, *names: str) -> None:
+        """Take names out of the namespace. Raises `UnknownName`; none is deleted then."""
+        async with self._operation() as news:
+            kernel = await self._ready(news=news)
+            await kernel.delete(names, lease=self._journal.lease)
+            await self._journal.append(ValuesDeleted(names=names))
+
+    async def vars(self) -> VarTable:
+        """The variables; as the journal last saw them while another process operates."""
+        try:
+            async with self._operation() as news:
+                kernel = await self._ready(news=news)
+                return VarTable(await kernel.variables(lease=self._journal.lease))
+        except SessionBusy:
+            await self._journal.refresh()
+            return VarTable(self._fold.variables.values())
+
+    # -- the kernel --------------------------------------------------------------------------
+
+    async def interrupt(self, kill: bool = False) -> Interruption:
+        """Stop what runs: SIGINT, and after 10 seconds SIGKILL when `kill`.
+
+        Works from any process; needs no lease.
+        """
+        if self._journal.operating:
+            return await self._interrupt_own(kill)
+        return await wishes.send(self.home.folder(self.name), kill, self._interrupt_idle)
+
+    async def _interrupt_own(self, kill: bool) -> Interruption:
+        self._work.stop.wished.set()
+        kernel, running = self._work.supply.kernel, self._fold.running
+        if kernel is None or running is None:
+            return Interruption(True, "the model's call is given up; no cell ran")
+        await self._log_stop(running.cell, "sigint")
+        stopped = await kernel.interrupt(kill=kill)
+        if stopped and kernel.death is None:
+            return Interruption(True, f"cell {running.cell} was interrupted")
+        if stopped:
+            await self._log_stop(running.cell, "sigkill", "SIGINT had no effect")
+            return Interruption(True, f"cell {running.cell} ignored SIGINT; the kernel was killed")
+        message = (
+            f"cell {running.cell} ignores SIGINT and still runs; killing the kernel would lose "
+            f"{len(self._fold.variables)} variables: s.interrupt(kill=True) does it"
+        )
+        await self._log_stop(running.cell, "refused", message)
+        return Interruption(False, message)
+
+    async def _log_stop(
+        self, cell: int, action: Literal["sigint", "sigkill", "refused"], reason: str = ""
+    ) -> None:
+        with suppress(LeaseLost):  # the operation has ended meanwhile: its end tells the story
+            await self._journal.append(InterruptSent(cell=cell, action=action, reason=reason))
+
+    async def _interrupt_idle(self, kill: bool) -> Interruption:
+        """Nobody operates: a cell may still run in a kernel whose host died."""
+        async with self._journal.operation():
+            if self._fold.running is None:
+                return Interruption(True, "nothing runs")
+            self._adopt_later()
+        await asyncio.sleep(0)
+        while not self._journal.operating and self._background:
+            await asyncio.sleep(0.01)
+        return await self._interrupt_own(kill)
+
+    async def _watch_wishes(self) -> None:
+        folder = self.home.folder(self.name)
+        while True:
+            await asyncio.sleep(wishes.POLL)
+            kill = wishes.taken(folder)
+            if kill is not None:
+                wishes.answer(folder, await self._interrupt_own(kill))
+
+    async def restart(self) -> tuple[Variable, ...]:
+        """End the kernel and all its processes, and start a fresh one; gives what is lost."""
+        async with self._operation():
+            await self._flush_late()
+            lost = await self._work.supply.end("restart")
+            await self._ready(news=True)
+            return lost
+
+    async def attach(self) -> str:
+        """Admit other clients to the kernel; gives the line that joins it from a terminal."""
+        async with self._operation() as news:
+            kernel = await self._ready(news=news)
+            await kernel.admit_foreign(lease=self._journal.lease)
+            await self._journal.append(ForeignAdmitted())
+        return f"jupyter console --existing {kernel.facts.connection_file}"
+
+    @property
+    def kernel(self) -> KernelView:
+        """The kernel: pid, whether it lives, profile, connection file."""
+        kernel = self._work.supply.kernel
+        if kernel is None:
+            started = self._fold.kernel
+            return KernelView(
+                pid=started.pid if started else None,
+                alive=False,
+                profile=self._settings.profile,
+                layers=(),
+                connection_file=None,
+                python=started.python if started else None,
+                number=self._fold.kernels,
+            )
+        facts = kernel.facts
+        return KernelView(
+            pid=facts.pid,
+            alive=kernel.death is None,
+            profile=facts.profile,
+            layers=(),
+            connection_file=str(facts.connection_file),
+            python=facts.python,
+            number=self._work.supply.number,
+        )
+
+    # -- looking back ------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read what other processes have journaled meanwhile."""
+        if not self._journal.operating:
+            await self._journal.refresh()
+
+    @property
+    def history(self) -> Numbered[Cell]:
+        """The cells that have ended, by their numbers."""
+        return Numbered("cell", self._fold.cells)
+
+    @property
+    def turns(self) -> Numbered[Turn]:
+        """The turns that have ended, by their numbers."""
+        return Numbered("turn", self._fold.turns)
+
+    @property
+    def usage(self) -> Usage:
+        """What the session has spent in all."""
+        return self._fold.usage
+
+    @property
+    def pending(self) -> Turn | None:
+        """The turn that was cut or waits, for `resume`."""
+        return self._fold.pending
+
+    async def events(self, after: int = 0) -> list[Event]:
+        """The journal's events with `seq > after`."""
+        return [e async for e in self.home.store.read(self.name, after=after)]
+
+    # -- files -------------------------------------------------------------------------------
+
+    @property
+    def workdir(self) -> Path:
+        """The cwd of cells."""
+        return self.home.workdir(self.name)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Regular files in the workdir, as relative paths; links are not followed."""
+        return artefacts.files(self.workdir)
+
+    def save(self, name: str, to: str | Path) -> Path:
+        """Copy a file out of the workdir, into a folder or to a path; links are refused."""
+        return artefacts.save(self.workdir, name, to)
+
+    async def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the story of the session to a new `.ipynb` or `.py` file."""
+        from cave.export import export
+
+        events = await self.events()
+        return await asyncio.to_thread(
+            export,
+            events,
+            Path(path),
+            name=self.name,
+            read_blob=self.home.text,
+            overwrite=overwrite,
+        )
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.name!r}>"
