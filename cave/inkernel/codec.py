@@ -1,0 +1,627 @@
+"""The safe codecs: Python values as JSON plus raw buffers, without pickle.
+
+One implementation serves both sides: the kernel loads this file as `_cave_kernel.codec`,
+the host as `cave.inkernel.codec`; so it needs nothing but the standard library. The arrays
+and frames of other libraries are in `codec_numpy`, `codec_pandas` and `codec_arrow`, which
+are imported when one of their objects or tags is met.
+
+A value is a tree. None, bool, int, float and str stand for themselves; everything else is
+an array `[tag, ...]`. Only exact types are carried: a subclass means something that a codec
+cannot know, so it is refused. Bytes lie in the buffers, as `[buffer, offset, length]`;
+small ones share buffer 0. Containers are numbered in the order in which they begin, and
+one that comes again is `["ref", number]`: shared before, shared after.
+
+`Encoder` raises `Unportable`, which says what is in the way and where it is. `Decoder`
+reads bytes from a process that is not trusted: whatever it is given, it makes values of the
+types named here or raises; it imports nothing by name and calls nothing by name.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import decimal
+import fractions
+import importlib
+import json
+import pathlib
+import re
+import uuid
+import zoneinfo
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+FORMAT = 1
+DEPTH = 100
+"""How deep containers may be nested: each level costs Python frames on both sides."""
+SMALL = 4096
+"""Buffers up to this many bytes are gathered in one."""
+
+Node = Any
+Write = Callable[["Encoder", Any], list[Node]]
+Read = Callable[["Decoder", list[Node]], Any]
+
+_WRITERS: dict[type, tuple[str, Write]] = {}
+_READERS: dict[str, Read] = {}
+_NATIVE = frozenset({type(None), bool, int, float, str})
+_UNNUMBERED = frozenset({"str", "int"})
+"""Tags of scalars that JSON cannot hold; like all scalars they are never referred to."""
+_LIBRARIES = {
+    "numpy": ("np", "codec_numpy"),
+    "pandas": ("pd", "codec_pandas"),
+    "pyarrow": ("pa", "codec_arrow"),
+    "polars": ("pl", "codec_polars"),
+}
+_MODULES = dict(_LIBRARIES.values())
+
+
+class Unportable(TypeError):
+    """The safe codecs do not carry an object; `reason` says which part and why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Malformed(ValueError):
+    """Bytes that the encoder does not make."""
+
+
+def writes(tag: str, *types: type) -> Callable[[Write], Write]:
+    """Register how objects of exactly these types are written, under `tag`."""
+
+    def register(write: Write) -> Write:
+        _WRITERS.update(dict.fromkeys(types, (tag, write)))
+        return write
+
+    return register
+
+
+def reads(tag: str) -> Callable[[Read], Read]:
+    """Register how nodes of `tag` are read."""
+
+    def register(read: Read) -> Read:
+        _READERS[tag] = read
+        return read
+
+    return register
+
+
+def typename(obj: object) -> str:
+    """Name of an object's type as a user would write it."""
+    kind = type(obj)
+    module = kind.__module__
+    return kind.__qualname__ if module in {"builtins", "__main__"} else f"{module}.{kind.__name__}"
+
+
+class Encoder:
+    """Writes one value. `arrow=False` when the reader has no pyarrow."""
+
+    def __init__(self, *, arrow: bool = True) -> None:
+        self.arrow = arrow
+        self.buffers: list[memoryview] = []
+        self._small = bytearray()
+        self._numbers: dict[int, int] = {}
+        self._pending: set[int] = set()
+        self._alive: list[object] = []
+        self._path: list[str] = []
+
+    def finish(self, tree: Node) -> tuple[bytes, list[memoryview]]:
+        """The header and the buffers of a tree that `node` made."""
+        text = json.dumps(
+            ["cave", FORMAT, tree], ensure_ascii=False, check_circular=False, separators=(",", ":")
+        )
+        return text.encode(), [memoryview(self._small), *self.buffers]
+
+    def node(self, obj: Any, where: str = "") -> Node:
+        """The tree of an object; `where` is its place in the one that holds it."""
+        kind = type(obj)
+        if kind in _NATIVE:
+            return _scalar(obj)
+        if (number := self._numbers.get(id(obj))) is not None:
+            if number in self._pending:
+                raise self.refusal("it contains itself")
+            return ["ref", number]
+        tag, write = self._writer(obj)
+        return [tag, *self._numbered(obj, write, where)]
+
+    def nodes(self, items: Iterable[Any], place: Callable[[int], str] = "[{}]".format) -> Node:
+        """The trees of many objects; quick when all of them are plain scalars."""
+        values = list(items)
+        if _plain(values):
+            return values
+        return [self.node(value, place(at)) for at, value in enumerate(values)]
+
+    def bytes(self, data: Any) -> list[int]:
+        """Put bytes (any flat buffer) into the buffers without copying large ones."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        if view.nbytes > SMALL:
+            self.buffers.append(view)
+            return [len(self.buffers), 0, view.nbytes]
+        self._small.extend(bytes(-len(self._small) % 64))
+        start = len(self._small)
+        self._small += view
+        return [0, start, view.nbytes]
+
+    def refusal(self, why: str) -> Unportable:
+        """An `Unportable` that says where in the value the encoder stands."""
+        place = "".join(self._path)
+        return Unportable(f"{why} (at {place})" if place else why)
+
+    def at(self, where: str) -> _Place:
+        """For the time of a `with` block, refusals name this place too."""
+        return _Place(self._path, where)
+
+    def _writer(self, obj: object) -> tuple[str, Write]:
+        kind = type(obj)
+        if kind not in _WRITERS:
+            library = _LIBRARIES.get(kind.__module__.partition(".")[0])
+            if library is None:
+                raise self.refusal(_explain(obj))
+            importlib.import_module(f".{library[1]}", __package__)
+        if (found := _WRITERS.get(kind)) is None:
+            raise self.refusal(_explain(obj))
+        return found
+
+    def _numbered(self, obj: object, write: Write, where: str) -> list[Node]:
+        if len(self._pending) >= DEPTH:
+            raise self.refusal(f"it is nested more than {DEPTH} levels deep")
+        number = len(self._numbers)
+        self._numbers[id(obj)] = number
+        self._alive.append(obj)
+        self._pending.add(number)
+        with self.at(where):
+            parts = write(self, obj)
+        self._pending.discard(number)
+        return parts
+
+
+class _Place:
+    """Keeps a name on the encoder's path; left in place by an error, for its message."""
+
+    def __init__(self, path: list[str], where: str) -> None:
+        self._path = path
+        self._where = where
+
+    def __enter__(self) -> None:
+        self._path.append(self._where)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._path.pop()
+
+
+class Decoder:
+    """Reads one value from a header and its buffers."""
+
+    def __init__(self, buffers: Sequence[Any]) -> None:
+        self._buffers = [memoryview(buffer).cast("B") for buffer in buffers]
+        self._made: list[Any] = []
+        self._depth = 0
+
+    def value(self, header: bytes) -> Any:
+        """The value of a parcel. Raises `Malformed`, or what a constructor raised."""
+        match json.loads(bytes(header)):
+            case ["cave", 1, tree]:
+                return self.node(tree)
+        raise Malformed("not a value of cave, or one of a newer format")
+
+    def node(self, node: Node) -> Any:
+        """The object of a tree."""
+        if type(node) in _NATIVE:
+            return node
+        if type(node) is not list or not node or type(node[0]) is not str:
+            raise Malformed("a node is a scalar or [tag, ...]")
+        if node[0] == "ref":
+            return self._known(node)
+        read = self._reader(node[0])
+        if node[0] in _UNNUMBERED:
+            return read(self, node)
+        number = len(self._made)
+        self._made.append(Malformed)
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise Malformed("nested too deep")
+        value = self._made[number] = read(self, node)
+        self._depth -= 1
+        return value
+
+    def nodes(self, items: Node) -> list[Any]:
+        """The objects of a list of trees."""
+        if type(items) is not list:
+            raise Malformed("a list of nodes was expected")
+        if _NATIVE.issuperset(map(type, items)):
+            return items
+        return [self.node(item) for item in items]
+
+    def bytes(self, ref: Node) -> memoryview:
+        """The part of a buffer that `ref` names; as writable as the buffer is."""
+        buffer, start, length = integers(ref, 3)
+        if buffer >= len(self._buffers):
+            raise Malformed("a buffer is missing")
+        view = self._buffers[buffer]
+        if min(buffer, start, length) < 0 or start + length > len(view):
+            raise Malformed("a buffer is too short")
+        return view[start : start + length]
+
+    def owned(self, ref: Node) -> memoryview:
+        """Like `bytes`, but writable: copied when the buffer is not."""
+        view = self.bytes(ref)
+        return memoryview(bytearray(view)) if view.readonly else view
+
+    def _known(self, node: list[Node]) -> Any:
+        _, number = fields(node, 2)
+        if type(number) is not int or not 0 <= number < len(self._made):
+            raise Malformed("a reference to nothing")
+        if self._made[number] is Malformed:
+            raise Malformed("a reference to what is not there yet")
+        return self._made[number]
+
+    def _reader(self, tag: str) -> Read:
+        if tag not in _READERS:
+            module = _MODULES.get(tag.partition(".")[0])
+            if module is None:
+                raise Malformed(f"unknown tag {tag[:40]!r}")
+            importlib.import_module(f".{module}", __package__)
+        if (read := _READERS.get(tag)) is None:
+            raise Malformed(f"unknown tag {tag[:40]!r}")
+        return read
+
+
+# -- checks that readers share ---------------------------------------------------------------
+
+
+def fields(node: list[Node], count: int) -> list[Node]:
+    """`node` when it has `count` parts, its tag included."""
+    if len(node) != count:
+        raise Malformed(f"{node[0]} has {count} parts")
+    return node
+
+
+def integers(node: Node, count: int | None = None) -> list[int]:
+    """`node` when it is a list of ints, `count` of them."""
+    if type(node) is not list or any(type(n) is not int for n in node):
+        raise Malformed("integers were expected")
+    if count is not None and len(node) != count:
+        raise Malformed(f"{count} integers were expected")
+    return node
+
+
+def text(node: Node) -> str:
+    """`node` when it is a str."""
+    if type(node) is not str:
+        raise Malformed("a text was expected")
+    return node
+
+
+def instance(value: Any, kind: type | tuple[type, ...]) -> Any:
+    """`value` when it is of that kind."""
+    if not isinstance(value, kind):
+        raise Malformed(f"{kind} was expected")
+    return value
+
+
+# -- scalars ---------------------------------------------------------------------------------
+
+
+def _scalar(obj: Any) -> Node:
+    """JSON has no lone surrogates (a pair of them would come back as one character), and
+    reads no int above 4,300 digits."""
+    if type(obj) is str and not _clean(obj):
+        return ["str", obj.encode("utf-8", "surrogatepass").hex()]
+    if type(obj) is int and obj.bit_length() > 4096:
+        return ["int", f"{obj:x}"]
+    return obj
+
+
+def _clean(string: str) -> bool:
+    try:
+        string.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _plain(values: list[Any]) -> bool:
+    """Whether every one of the values stands for itself."""
+    kinds = set(map(type, values))
+    if not kinds <= _NATIVE:
+        return False
+    if int in kinds and any(type(v) is int and v.bit_length() > 4096 for v in values):
+        return False
+    return str not in kinds or _clean("".join([v for v in values if type(v) is str]))
+
+
+def _explain(obj: object) -> str:
+    return f"{typename(obj)} is not a kind that the safe codecs carry"
+
+
+@reads("str")
+def _read_str(_: Decoder, node: list[Node]) -> str:
+    return bytes.fromhex(text(fields(node, 2)[1])).decode("utf-8", "surrogatepass")
+
+
+@reads("int")
+def _read_int(_: Decoder, node: list[Node]) -> int:
+    digits = text(fields(node, 2)[1])
+    if not re.fullmatch("-?[0-9a-f]+", digits):
+        raise Malformed("not an int")
+    return int(digits, 16)
+
+
+@writes("complex", complex)
+def _write_complex(_: Encoder, obj: complex) -> list[Node]:
+    return [obj.real, obj.imag]
+
+
+@reads("complex")
+def _read_complex(_: Decoder, node: list[Node]) -> complex:
+    _, real, imag = fields(node, 3)
+    return complex(instance(real, float), instance(imag, float))
+
+
+@writes("bytes", bytes)
+@writes("bytearray", bytearray)
+def _write_bytes(enc: Encoder, obj: bytes | bytearray) -> list[Node]:
+    return [enc.bytes(obj)]
+
+
+@reads("bytes")
+def _read_bytes(dec: Decoder, node: list[Node]) -> bytes:
+    return bytes(dec.bytes(fields(node, 2)[1]))
+
+
+@reads("bytearray")
+def _read_bytearray(dec: Decoder, node: list[Node]) -> bytearray:
+    return bytearray(dec.bytes(fields(node, 2)[1]))
+
+
+@writes("ellipsis", type(...))
+def _write_ellipsis(_: Encoder, __: object) -> list[Node]:
+    return []
+
+
+@reads("ellipsis")
+def _read_ellipsis(_: Decoder, __: list[Node]) -> Any:
+    return ...
+
+
+@writes("decimal", decimal.Decimal)
+@writes("uuid", uuid.UUID)
+def _write_text(_: Encoder, obj: object) -> list[Node]:
+    return [str(obj)]
+
+
+@reads("decimal")
+def _read_decimal(_: Decoder, node: list[Node]) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text(fields(node, 2)[1]))
+    except decimal.InvalidOperation as error:
+        raise Malformed("not a decimal") from error
+
+
+@reads("uuid")
+def _read_uuid(_: Decoder, node: list[Node]) -> uuid.UUID:
+    return uuid.UUID(text(fields(node, 2)[1]))
+
+
+@writes("fraction", fractions.Fraction)
+def _write_fraction(enc: Encoder, obj: fractions.Fraction) -> list[Node]:
+    return [enc.node(obj.numerator), enc.node(obj.denominator)]
+
+
+@reads("fraction")
+def _read_fraction(dec: Decoder, node: list[Node]) -> fractions.Fraction:
+    top, bottom = (instance(dec.node(part), int) for part in fields(node, 3)[1:])
+    return fractions.Fraction(top, bottom)
+
+
+@writes("range", range)
+@writes("slice", slice)
+def _write_span(enc: Encoder, obj: range | slice) -> list[Node]:
+    return [enc.node(part) for part in (obj.start, obj.stop, obj.step)]
+
+
+@reads("range")
+def _read_range(dec: Decoder, node: list[Node]) -> range:
+    return range(*(dec.node(part) for part in fields(node, 4)[1:]))
+
+
+@reads("slice")
+def _read_slice(dec: Decoder, node: list[Node]) -> slice:
+    return slice(*(dec.node(part) for part in fields(node, 4)[1:]))
+
+
+_PATHS = {kind.__name__: kind for kind in (pathlib.PurePosixPath, pathlib.PureWindowsPath)}
+if type(pathlib.Path()) is pathlib.PosixPath:
+    _PATHS["PosixPath"] = pathlib.PosixPath
+
+
+@writes("path", *_PATHS.values())
+def _write_path(enc: Encoder, obj: pathlib.PurePath) -> list[Node]:
+    return [type(obj).__name__, enc.node(str(obj))]
+
+
+@reads("path")
+def _read_path(dec: Decoder, node: list[Node]) -> pathlib.PurePath:
+    _, kind, path = fields(node, 3)
+    return _PATHS[text(kind)](text(dec.node(path)))
+
+
+# -- dates and times -------------------------------------------------------------------------
+
+
+@writes("date", dt.date)
+def _write_date(_: Encoder, obj: dt.date) -> list[Node]:
+    return [[obj.year, obj.month, obj.day]]
+
+
+@reads("date")
+def _read_date(_: Decoder, node: list[Node]) -> dt.date:
+    return dt.date(*integers(fields(node, 2)[1], 3))
+
+
+@writes("datetime", dt.datetime)
+def _write_datetime(enc: Encoder, obj: dt.datetime) -> list[Node]:
+    parts = [obj.year, obj.month, obj.day, obj.hour, obj.minute, obj.second, obj.microsecond]
+    return [parts, obj.fold, enc.node(obj.tzinfo)]
+
+
+@reads("datetime")
+def _read_datetime(dec: Decoder, node: list[Node]) -> dt.datetime:
+    _, parts, fold, zone = fields(node, 4)
+    return dt.datetime(*integers(parts, 7), tzinfo=dec.node(zone), fold=fold)  # type: ignore[misc]
+
+
+@writes("time", dt.time)
+def _write_time(enc: Encoder, obj: dt.time) -> list[Node]:
+    return [[obj.hour, obj.minute, obj.second, obj.microsecond], obj.fold, enc.node(obj.tzinfo)]
+
+
+@reads("time")
+def _read_time(dec: Decoder, node: list[Node]) -> dt.time:
+    _, parts, fold, zone = fields(node, 4)
+    return dt.time(*integers(parts, 4), tzinfo=dec.node(zone), fold=fold)  # type: ignore[misc]
+
+
+@writes("timedelta", dt.timedelta)
+def _write_timedelta(_: Encoder, obj: dt.timedelta) -> list[Node]:
+    return [[obj.days, obj.seconds, obj.microseconds]]
+
+
+@reads("timedelta")
+def _read_timedelta(_: Decoder, node: list[Node]) -> dt.timedelta:
+    return dt.timedelta(*integers(fields(node, 2)[1], 3))
+
+
+@writes("timezone", dt.timezone)
+def _write_timezone(enc: Encoder, obj: dt.timezone) -> list[Node]:
+    if obj is dt.timezone.utc:
+        return [None, None]
+    offset, *name = obj.__getinitargs__()  # type: ignore[attr-defined]
+    return [_write_timedelta(enc, offset)[0], enc.node(name[0]) if name else None]
+
+
+@reads("timezone")
+def _read_timezone(dec: Decoder, node: list[Node]) -> dt.timezone:
+    _, offset, name = fields(node, 3)
+    if offset is None:
+        return dt.timezone.utc
+    delta = dt.timedelta(*integers(offset, 3))
+    return dt.timezone(delta) if name is None else dt.timezone(delta, text(dec.node(name)))
+
+
+@writes("zone", zoneinfo.ZoneInfo)
+def _write_zone(enc: Encoder, obj: zoneinfo.ZoneInfo) -> list[Node]:
+    try:
+        obj.__reduce__()  # refuses a zone that was read from a file of its own
+    except Exception as error:
+        raise enc.refusal("a time zone without a name") from error
+    return [obj.key]
+
+
+@reads("zone")
+def _read_zone(_: Decoder, node: list[Node]) -> zoneinfo.ZoneInfo:
+    key = text(fields(node, 2)[1])
+    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key) or len(key) > 80:
+        raise Malformed("not the name of a time zone")
+    return zoneinfo.ZoneInfo(key)
+
+
+# -- containers ------------------------------------------------------------------------------
+
+_SEQUENCES: dict[str, type] = {
+    kind.__name__: kind for kind in (list, tuple, set, frozenset)
+}  # fmt: skip
+
+
+@writes("list", list)
+@writes("tuple", tuple)
+@writes("set", set)
+@writes("frozenset", frozenset)
+def _write_items(enc: Encoder, obj: Iterable[Any]) -> list[Node]:
+    return [enc.nodes(obj)]
+
+
+@reads("list")
+@reads("tuple")
+@reads("set")
+@reads("frozenset")
+def _read_items(dec: Decoder, node: list[Node]) -> Any:
+    tag, items = fields(node, 2)
+    return _SEQUENCES[tag](dec.nodes(items))
+
+
+@writes("deque", collections.deque)
+def _write_deque(enc: Encoder, obj: collections.deque[Any]) -> list[Node]:
+    return [enc.nodes(obj), obj.maxlen]
+
+
+@reads("deque")
+def _read_deque(dec: Decoder, node: list[Node]) -> collections.deque[Any]:
+    _, items, maxlen = fields(node, 3)
+    values = dec.nodes(items)
+    if maxlen is not None and (type(maxlen) is not int or len(values) > maxlen):
+        raise Malformed("a deque longer than its limit")
+    return collections.deque(values, maxlen)
+
+
+_MAPPINGS: dict[str, type] = {
+    "dict": dict, "counter": collections.Counter, "odict": collections.OrderedDict
+}  # fmt: skip
+_FACTORIES: dict[str, type] = {
+    kind.__name__: kind for kind in (list, dict, set, tuple, int, float, str, bool)
+}
+
+
+@writes("dict", dict)
+@writes("counter", collections.Counter)
+@writes("odict", collections.OrderedDict)
+def _write_dict(enc: Encoder, obj: dict[Any, Any]) -> list[Node]:
+    keys = list(obj)
+    values = enc.nodes(obj.values(), lambda at: f"[{label(keys[at])}]")
+    return [enc.nodes(keys, lambda at: f" key {label(keys[at])}"), values]
+
+
+@reads("dict")
+@reads("counter")
+@reads("odict")
+def _read_dict(dec: Decoder, node: list[Node]) -> Any:
+    tag, values, keys = _pairs(dec, node)
+    made = dict(zip(keys, values, strict=True))
+    if len(made) != len(keys):
+        raise Malformed("a key comes twice")
+    return made if tag == "dict" else _MAPPINGS[tag](made)
+
+
+def _pairs(dec: Decoder, node: list[Node]) -> tuple[str, list[Any], list[Any]]:
+    """Values are written first, so they are also read first: references count on it."""
+    tag, keys, values = fields(node, 3)
+    made = dec.nodes(values)
+    return tag, made, dec.nodes(keys)
+
+
+@writes("defaultdict", collections.defaultdict)
+def _write_defaultdict(enc: Encoder, obj: collections.defaultdict[Any, Any]) -> list[Node]:
+    factory = obj.default_factory
+    name = getattr(factory, "__name__", "")
+    if factory is not None and _FACTORIES.get(name) is not factory:
+        raise enc.refusal("a defaultdict with a function of its own")
+    return [None if factory is None else name, ["dict", *_write_dict(enc, obj)]]
+
+
+@reads("defaultdict")
+def _read_defaultdict(dec: Decoder, node: list[Node]) -> collections.defaultdict[Any, Any]:
+    _, factory, pairs = fields(node, 3)
+    made = _read_dict(dec, instance(pairs, list))
+    name = None if factory is None else _FACTORIES[text(factory)]
+    return collections.defaultdict(name, made)
+
+
+def label(key: object) -> str:
+    """A key or column as a message names it, short; runs no code of the user."""
+    if type(key) in _NATIVE:
+        shown = repr(key)
+        return shown if len(shown) <= 40 else shown[:37] + "..."
+    if type(key) is tuple:
+        return "(" + ", ".join(label(part) for part in key[:4]) + ")"
+    return typename(key)

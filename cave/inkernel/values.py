@@ -1,0 +1,83 @@
+"""The kernel's side of put and get: parcels to objects, an object to a parcel.
+
+A parcel has a kind, a header and buffers. Kind `pickle`: the header is a JSON line with the
+names, then one pickle per name in one stream (what they share is shared); kind `safe`: a
+tree of the safe codecs (`codec`). Buffers that `load` is given become the memory of arrays:
+the transport maps them privately and writable.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sys
+from typing import Any
+
+from . import byvalue, codec
+from .codec import Unportable, typename
+
+_HINT = "s.get({!r}, allow_pickle=True) if you trust this kernel"
+
+
+def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
+    """The objects of a put by name, and helpers of their functions whose names are free.
+
+    Raises `Unportable`, which names the variable.
+    """
+    if kind == "pickle":
+        return _load_pickle(header, buffers)
+    if kind != "safe":
+        raise Unportable(f"a parcel of the unknown kind {kind!r}")
+    try:
+        values = codec.Decoder(buffers).value(header)
+    except Exception as error:
+        raise Unportable(f"the kernel cannot make these objects: {error}") from error
+    if type(values) is not dict or not all(type(name) is str for name in values):
+        raise Unportable("a parcel without names")
+    return values
+
+
+def _load_pickle(header: bytes, buffers: list[Any]) -> dict[str, object]:
+    line, _, data = header.partition(b"\n")
+    main = sys.modules["__main__"].__dict__
+    home = byvalue.Home(main)
+    unpickler = byvalue.Unpickler(data, buffers, home)
+    values: dict[str, object] = {}
+    for name in json.loads(line):
+        try:
+            values[name] = unpickler.load()
+        except Exception as error:
+            raise Unportable(f"{name!r}: {type(error).__name__}: {error}") from error
+    return {name: value for name, value in home.needs.items() if name not in main} | values
+
+
+def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, list[Any]]:
+    """Kind, header and buffers of one object; the buffers are views of its memory.
+
+    By the safe codecs where they carry it. With `allow_pickle` anything that pickle takes.
+    Raises `Unportable`.
+    """
+    try:
+        encoder = codec.Encoder()
+        header, buffers = encoder.finish(encoder.node(obj))
+    except Unportable as error:
+        if not allow_pickle:
+            raise Unportable(f"{error.reason}; type {_HINT.format(name)}") from None
+    except RecursionError:
+        if not allow_pickle:
+            raise Unportable(f"it is nested too deep; type {_HINT.format(name)}") from None
+    else:
+        return "safe", header, list(buffers)
+    return _dump_pickle(name, obj)
+
+
+def _dump_pickle(name: str, obj: object) -> tuple[str, bytes, list[Any]]:
+    file = io.BytesIO()
+    outside: list[pickle.PickleBuffer] = []
+    file.write(json.dumps([name]).encode() + b"\n")
+    try:
+        byvalue.Pickler(file, outside).dump(obj)
+    except Exception as error:
+        raise Unportable(f"{typename(obj)} cannot be pickled: {error}") from error
+    return "pickle", file.getvalue(), [buffer.raw() for buffer in outside]

@@ -1,0 +1,157 @@
+"""The host's side of put and get: objects to parcels, a parcel to an object.
+
+`pack` takes pickle 5 with buffers out of band, and the safe codecs instead when the values
+are made of a library whose major version differs in the kernel (or Python's minor does).
+`unpack` reads bytes that a kernel made: it never unpickles them unless the caller allows it.
+
+The buffers of a parcel must not change after `unpack` has begun: sealed, or owned by this
+process. Writable buffers become the memory of the arrays; others are copied once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cave.errors import NotPortable, PutError
+from cave.inkernel import byvalue, codec
+from cave.ports import KernelFacts
+
+_CLOSE_KIN = ("pandas", "numpy", "pyarrow", "polars")
+"""Libraries whose pickles another major version does not read, or reads otherwise."""
+
+_INSTEAD = {
+    "generator": "put list(...) of it",
+    "coroutine": "await it first",
+    "_io.": "put its path, and open it in a cell",
+    "socket": "connect in a cell",
+    "sqlite3.": "put its path, and connect in a cell",
+    "lock": "make it in a cell",
+    "Lock": "make it in a cell",
+    "thread": "start it in a cell",
+    "memmap": "put numpy.array(...) of it, or its path",
+    "module": "import it in a cell",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Values on their way between host and kernel."""
+
+    kind: str
+    """`pickle` or `safe`."""
+    header: bytes
+    buffers: Sequence["Buffer"]
+
+
+def pack(values: Mapping[str, Any], *, peer: KernelFacts) -> Parcel:
+    """One parcel with all of `values`; nothing large is copied.
+
+    Raises `PutError`, which names the variable, the reason and what to type.
+    """
+    if peer.python.split(".")[:2] == platform.python_version().split(".")[:2]:
+        parcel, libraries = _pickled(values)
+        if not any(_differs(library, peer) for library in libraries):
+            return parcel
+    return _safe(values, peer)
+
+
+def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
+    """The object of a parcel that a kernel made. Raises `NotPortable`."""
+    if parcel.kind == "pickle" and allow_pickle:
+        return _unpickled(parcel, name)
+    if parcel.kind != "safe":
+        raise NotPortable(
+            f"{name!r} came as {parcel.kind[:40]!r}; "
+            f"type s.get({name!r}, allow_pickle=True) if you trust this kernel"
+        )
+    try:
+        return codec.Decoder(parcel.buffers).value(parcel.header)
+    except Exception as error:
+        raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
+
+
+# -- pickle ----------------------------------------------------------------------------------
+
+
+def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
+    file = io.BytesIO()
+    outside: list[pickle.PickleBuffer] = []
+    file.write(json.dumps(list(values)).encode() + b"\n")
+    pickler = byvalue.Pickler(file, outside)
+    for name, value in values.items():
+        try:
+            pickler.dump(value)
+        except RecursionError as error:
+            raise _refused(name, value, "it is nested too deep") from error
+        except Exception as error:
+            raise _refused(name, value, _brief(error)) from error
+    buffers = [buffer.raw() for buffer in outside]
+    return Parcel("pickle", file.getvalue(), buffers), pickler.libraries
+
+
+def _refused(name: str, value: object, reason: str) -> PutError:
+    kind = codec.typename(value)
+    advice = [text for part, text in _INSTEAD.items() if part in f"{kind} {reason}"]
+    hint = advice[0] if advice else "put the data that it is made of, and make it in a cell"
+    return PutError(f"cannot put {name!r}, a {kind}: {reason}; {hint}")
+
+
+def _differs(library: str, peer: KernelFacts) -> bool:
+    if library not in _CLOSE_KIN or library not in sys.modules:
+        return False
+    here = str(getattr(sys.modules[library], "__version__", ""))
+    return here.partition(".")[0] != peer.packages.get(library, "").partition(".")[0]
+
+
+def _unpickled(parcel: Parcel, name: str) -> Any:
+    home = byvalue.Home({"__name__": "__main__"})
+    _, _, data = parcel.header.partition(b"\n")
+    try:
+        value = byvalue.Unpickler(data, parcel.buffers, home).load()
+    except Exception as error:
+        raise NotPortable(f"{name!r} cannot be made here: {_brief(error)}") from error
+    for needed, found in home.needs.items():
+        home.namespace.setdefault(needed, found)
+    return value
+
+
+# -- safe codecs -----------------------------------------------------------------------------
+
+
+def _safe(values: Mapping[str, Any], peer: KernelFacts) -> Parcel:
+    for name, value in values.items():
+        _check_safe(name, value, peer)
+    encoder = codec.Encoder(arrow="pyarrow" in peer.packages)
+    header, buffers = encoder.finish(encoder.node(dict(values)))
+    return Parcel("safe", header, buffers)
+
+
+def _check_safe(name: str, value: object, peer: KernelFacts) -> None:
+    """Refuse by name what the codecs do not carry, before anything is written."""
+    try:
+        codec.Encoder(arrow="pyarrow" in peer.packages).node({name: value})
+    except (codec.Unportable, RecursionError) as error:
+        here = platform.python_version()
+        raise PutError(
+            f"cannot put {name!r}, a {codec.typename(value)}, into a kernel of Python "
+            f"{peer.python} ({_versions(peer)}) from Python {here}: {_brief(error)}; "
+            f"put the data that it is made of, and make it in a cell"
+        ) from error
+
+
+def _versions(peer: KernelFacts) -> str:
+    known = (f"{name} {peer.packages.get(name, 'absent')}" for name in _CLOSE_KIN[:3])
+    return ", ".join(known)
+
+
+def _brief(error: BaseException) -> str:
+    """What an exception says, in one line of at most 300 characters."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 300 else said[:297] + "..."
