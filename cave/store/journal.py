@@ -6,6 +6,7 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cave.errors import JournalCorrupt, SessionBusy, StoreError
 from cave.events import FORMAT, Event, decode, encode
@@ -53,6 +54,20 @@ def create(cursor: sqlite3.Cursor, sql: SQL, session: str, clock: Clock) -> bool
     return True
 
 
+class Head(NamedTuple):
+    """The end of a session's chain, and who may move it."""
+
+    id: int
+    uid: str
+    seq: int
+    hash: bytes
+    changed: float
+    lease: int
+    token: str | None
+    busy: int
+    since: float
+
+
 def append(
     cursor: sqlite3.Cursor,
     sql: SQL,
@@ -64,40 +79,66 @@ def append(
     ttl: float,
 ) -> list[Event]:
     """Write the records behind the chain's head and move it. Raises `LeaseLost`."""
-    row = find(cursor, sql, lease.session)
-    at, seq, head = max(clock.now(), row.changed), row.seq, row.hash
-    records, committed = [], []
-    for item in drafts:
-        seq += 1
-        record = {
-            "seq": seq,
-            "at": at,
-            "type": item.event.type,
-            "format": FORMAT,
-            "lease": lease.number,
-            "body": item.body,
-        }
-        head = chain.link(head, uid=row.uid, **record)  # type: ignore[arg-type]
-        records.append({"session_id": row.id, "hash": head, **record})
-        committed.append(item.event.stamped(seq=seq, at=at, session=lease.session))
+    found = cursor.execute(sql["head"], {"name": lease.session}).fetchone()
+    if found is None:
+        find(cursor, sql, lease.session)
+    head = Head(*found)
+    now = clock.now()
+    at = max(now, head.changed)  # within a session time never goes back
+    records, last = _chained(head, lease, drafts, at)
     moved = cursor.execute(
         sql["head_update"],
         {
-            "of": row.id,
+            "of": head.id,
             "number": lease.number,
             "token": lease.holder.token,
-            "seq": seq,
-            "hash": head,
-            "changed": at if drafts else row.changed,
+            "seq": head.seq + len(drafts),
+            "hash": last,
+            "changed": at if drafts else head.changed,
             "busy": not release,
-            "since": row.since if row.busy else clock.now(),
+            "since": head.since if head.busy else now,
             **term(clock, ttl),
         },
     ).fetchone()
     if moved is None:
-        lost(lease, row)
+        lost(lease, find(cursor, sql, lease.session))
     _insert(cursor, sql, records, lease.session)
-    return committed
+    return [
+        item.event.stamped(seq=seq, at=at, session=lease.session)
+        for seq, item in enumerate(drafts, head.seq + 1)
+    ]
+
+
+def _chained(
+    head: Head, lease: Lease, drafts: Sequence[Draft], at: float
+) -> tuple[list[dict[str, object]], bytes]:
+    """The rows of `drafts`, each linked to the one before, and the last one's hash."""
+    records: list[dict[str, object]] = []
+    last = head.hash
+    for seq, item in enumerate(drafts, head.seq + 1):
+        last = chain.link(
+            last,
+            uid=head.uid,
+            seq=seq,
+            at=at,
+            type=item.event.type,
+            format=FORMAT,
+            lease=lease.number,
+            body=item.body,
+        )
+        records.append(
+            {
+                "session_id": head.id,
+                "seq": seq,
+                "at": at,
+                "type": item.event.type,
+                "format": FORMAT,
+                "lease": lease.number,
+                "body": item.body,
+                "hash": last,
+            }
+        )
+    return records, last
 
 
 def _insert(

@@ -26,6 +26,9 @@ _STATEMENTS: dict[str, Any] = {
     .values(value=bindparam("value")),
     "names": select(_s.name).order_by(_s.name),
     "session": select(sessions).where(_s.name == bindparam("name")),
+    "head": select(
+        *(_s.id, _s.uid, _s.seq, _s.hash, _s.changed, _s.lease, _s.holder_token, _s.busy, _s.since)
+    ).where(_s.name == bindparam("name")),
     "sessions": select(sessions).order_by(_s.changed.desc(), _s.name),
     "session_insert": insert(sessions).values(
         {c.name: bindparam(c.name) for c in sessions.c if c.name != "id"}
