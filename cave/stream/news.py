@@ -17,7 +17,13 @@ LATE = 500
 """Characters of output that came late."""
 
 
-def news(history: History, events: Sequence[Event], *, described: bool = True) -> str:
+def news(
+    history: History,
+    events: Sequence[Event],
+    *,
+    described: bool = True,
+    title: str = "Since then:",
+) -> str:
     """A line for each of `events`; values that were put without facts unless `described`."""
     lines = [(e, line) for e in events if (line := _told(history, e, described=described))]
     cut = len(lines) - NEWS
@@ -25,7 +31,7 @@ def news(history: History, events: Sequence[Event], *, described: bool = True) -
     if not kept:
         return ""
     left_out = [f"({len(lines) - len(kept)} earlier events are left out)"]
-    return "\n".join(["Since then:", *(left_out if len(kept) < len(lines) else []), *kept])
+    return "\n".join([title, *(left_out if len(kept) < len(lines) else []), *kept])
 
 
 def _told(history: History, event: Event, *, described: bool = True) -> str:

@@ -9,6 +9,7 @@ changes rarely and not from step to step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
 
 from cave.events import (
     CellFinished,
@@ -67,9 +68,7 @@ def view(
     """
     turn = history.turn
     assert turn is not None, "there is no open turn to view"
-    window = Window(int((context_tokens or CONTEXT) * SHARE), fixed=estimate(SYSTEM))
-    for n, past in history.past.items():
-        _add_turn(window, history, past, history.turns[n])
+    window = _past(history, int((context_tokens or CONTEXT) * SHARE))
     head = _head(window, history, turn)
     window.fixed += cost(head)
     note = _add_steps(window, history, turn)
@@ -108,6 +107,21 @@ def _messages(window: Window, head: Message, note: tuple[int, Message] | None) -
 
 
 # -- turns -----------------------------------------------------------------------------------
+
+_windows: WeakKeyDictionary[History, tuple[tuple[Turn, ...], Window]] = WeakKeyDictionary()
+"""What the ended turns of a history came to, so that a step does not tell them again."""
+
+
+def _past(history: History, limit: int) -> Window:
+    """The window with all turns that have ended. Turns are values: the same ones tell the same."""
+    turns = tuple(history.turns[n] for n in history.past)
+    known, window = _windows.get(history, ((), None))
+    if window is None or window.limit != limit or turns[: len(known)] != known:
+        known, window = (), Window(limit, fixed=estimate(SYSTEM))
+    for turn in turns[len(known) :]:
+        _add_turn(window, history, history.past[turn.n], turn)
+    _windows[history] = turns, window
+    return window.copy()
 
 
 def _add_turn(window: Window, history: History, past: OpenTurn, turn: Turn) -> None:
@@ -194,7 +208,7 @@ def _step(
         cell = history.cells.get(turn.cells.get(reply.step, 0))
         messages += _replied(reply, cell, died=died)
         lines.append(_step_line(reply, cell))
-    if told := news(history, events):
+    if told := news(history, events, title="Meanwhile:"):
         lines += told.split("\n")[1:]
         if messages and messages[-1].role == "result":
             messages[-1] = Message("result", f"{messages[-1].text}\n{told}")

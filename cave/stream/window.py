@@ -44,6 +44,17 @@ class Window:
     old_turns: list[str] = field(default_factory=list)
     old_steps: list[str] = field(default_factory=list)
 
+    def copy(self) -> Window:
+        """The same state, to go on from without changing this one."""
+        return Window(
+            self.limit,
+            self.fixed,
+            list(self.turns),
+            list(self.steps),
+            list(self.old_turns),
+            list(self.old_steps),
+        )
+
     @property
     def tokens(self) -> int:
         """About how many tokens all of it has."""
