@@ -341,18 +341,28 @@ def sessions(store: Store | str | Path | None = None) -> Sequence[SessionInfo]:
     return portal().call(home.at(store=store).sessions())
 
 
+def reach(name: str, store: Store | str | Path | None = None) -> Session:
+    """A session that is there already, without making a kernel for it.
+
+    Raises `SessionNotFound`, which proposes the nearest name.
+    """
+    with _lock:
+        at = home.at(store=store)
+        portal().call(at.store.info(config.checked_name(name)))
+        known = _sessions.get((at.path, name))
+        return known if known is not None else Session(AsyncSession(at, name, Options()))
+
+
 def delete(name: str, store: Store | str | Path | None = None) -> None:
     """End the session's kernel and forget its journal and files.
 
     Raises `SessionNotFound`, and `SessionBusy` while another process operates it.
     """
     with _lock:
-        at = home.at(store=store)
-        portal().call(at.store.info(name))
-        known = _sessions.pop((at.path, name), None)
-        inner = known._inner if known is not None else AsyncSession(at, name, Options())
-        portal().call(inner.close())
-        portal().call(at.forget(name))
+        session = reach(name, store)
+        _sessions.pop(_key(session._inner), None)
+        portal().call(session._inner.close())
+        portal().call(home.at(store=store).forget(name))
 
 
 async def _leave_all() -> None:

@@ -1,0 +1,232 @@
+"""Verbs that read: ls, show, log, vars, files, save, export."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import cave as api
+from cave import artefacts, config, home
+from cave.cli import narrate
+from cave.events import Event
+from cave.history import History
+from cave.portal import portal
+from cave.ports import SessionInfo
+
+FOLLOW = 0.3
+"""Seconds between looks at the journal of `cave log -f`."""
+
+
+def existing(name: str) -> str:
+    """`name` when there is such a session. Raises `SessionNotFound`, `ConfigError`."""
+    info(name)
+    return name
+
+
+def info(name: str) -> SessionInfo:
+    """The store's row of a session. Raises `SessionNotFound`, `ConfigError`."""
+    return portal().call(home.at().store.info(config.checked_name(name)))
+
+
+def events(name: str, after: int = 0) -> list[Event]:
+    """The journal of a session."""
+
+    async def all_of() -> list[Event]:
+        return [e async for e in home.at().store.read(name, after=after)]
+
+    return portal().call(all_of())
+
+
+def fold(name: str) -> History:
+    """What the journal of a session adds up to."""
+    history = History(home.at().text)
+    history.feed(events(existing(name)))
+    return history
+
+
+def jsonable(value: Any) -> Any:
+    """Values of cave, of pandas and of Python as JSON types."""
+    if isinstance(value, Event):
+        fields = {k: jsonable(getattr(value, k)) for k in _fields(value)}
+        return {"type": type(value).type, **fields}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {k: jsonable(getattr(value, k)) for k in _fields(value)}
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(v) for v in value]
+    if isinstance(value, str | int | float | bool | type(None)):
+        return value
+    if hasattr(value, "to_json"):
+        return json.loads(value.to_json(orient="records" if hasattr(value, "columns") else None))
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _fields(value: Any) -> Iterable[str]:
+    return (f.name for f in dataclasses.fields(value) if not f.name.startswith("_"))
+
+
+def _ago(at: float) -> str:
+    seconds = max(0, time.time() - at)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def ls(as_json: bool) -> None:
+    """List the sessions, the last changed first."""
+    rows = portal().call(home.at().sessions())
+    if as_json:
+        click.echo(json.dumps(jsonable(rows)))
+        return
+    if not rows:
+        narrate('no sessions yet; make one with: cave ask NAME "..." --data FILE')
+    width = max((len(r.name) for r in rows), default=0)
+    for row in rows:
+        state = f"operated by pid {row.holder.pid}" if row.holder else "idle"
+        click.echo(f"{row.name:{width}}  {_ago(row.changed):>10}  {row.events:>6} events  {state}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show(name: str, as_json: bool) -> None:
+    """Show session NAME: kernel, variables, turns, spend, what waits."""
+    row, history = info(name), fold(name)
+    facts = {
+        "name": name,
+        "created": row.created,
+        "changed": row.changed,
+        "events": row.events,
+        "operated_by": row.holder.pid if row.holder else None,
+        "kernel": jsonable(history.kernel),
+        "cells": len(history.cells),
+        "running": history.running.cell if history.running else None,
+        "turns": jsonable([t for t in history.turns.values()]),
+        "pending": jsonable(history.pending),
+        "variables": jsonable(list(history.variables.values())),
+        "lost": jsonable(history.lost),
+        "usage": jsonable(history.usage),
+        "workdir": str(home.at().workdir(name)),
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        click.echo("\n".join(_shown(name, row, history)))
+
+
+def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
+    kernel, usage = history.kernel, history.usage
+    serves = f"number {kernel.kernel}, pid {kernel.pid}, Python {kernel.python}" if kernel else "none"
+    tokens = f"{usage.input_tokens + usage.cache_read_tokens:,} in, {usage.output_tokens:,} out"
+    estimate = " (estimated)" if usage.estimated else ""
+    usd = "unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    lines = [
+        f"session   {name}, made {_ago(row.created)}, changed {_ago(row.changed)}",
+        f"kernel    {serves}" + (f", profile {kernel.profile}" if kernel else ""),
+        f"work      {len(history.turns)} turns, {len(history.cells)} cells, {usage.seconds:.1f} s",
+        f"spent     {usage.model_calls} model calls, {tokens}{estimate}, {usd}",
+        f"folder    {home.at().workdir(name)}",
+    ]
+    if history.running:
+        lines.append(f"running   cell {history.running.cell}")
+    if history.pending:
+        lines.append(f"waits     turn {history.pending.n}: {history.pending.reason}")
+    lines += [f"variable  {v.name}: {v.type} {v.summary}"[:160] for v in history.variables.values()]
+    lines += [f"lost      {v.name}: {v.type}" for v in history.lost]
+    lines += [f"turn {n:<4} {t.status}: {t.prompt.splitlines()[0][:100] if t.prompt else ''}"
+              for n, t in history.turns.items()]
+    return lines
+
+
+@click.command()
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on as events come, until Ctrl-C.")
+@click.option("--after", type=int, default=0, help="Only events with a higher number.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def log(name: str, follow: bool, after: int, as_json: bool) -> None:
+    """Print the journal of session NAME, an event a line."""
+    existing(name)
+    while True:
+        for event in events(name, after):
+            click.echo(json.dumps(jsonable(event)) if as_json else _line(event))
+            after = event.seq
+        if not follow:
+            return
+        portal().call(asyncio.sleep(FOLLOW))
+
+
+def _line(event: Event) -> str:
+    at = time.strftime("%H:%M:%S", time.localtime(event.at))
+    facts = {
+        k: v
+        for k, v in jsonable(event).items()
+        if k not in ("type", "seq", "at", "session") and v not in (None, "", [], {}, 0, 0.0)
+    }
+    text = " ".join(f"{k}={_short(v)}" for k, v in facts.items())
+    return f"{event.seq:>5} {at} {type(event).type:<16} {text}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = [item.get("name") or item.get("kind") or item for item in value]
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+@click.command("vars")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def vars_(name: str, as_json: bool) -> None:
+    """List the variables of session NAME."""
+    history = fold(name)
+    rows = api.open(name).vars if history.kernel else []
+    if as_json:
+        click.echo(json.dumps(jsonable(list(rows))))
+    elif not rows:
+        narrate("no variables; its kernel has ended" if history.kernels else "no variables yet")
+    else:
+        click.echo(repr(rows))
+
+
+vars = vars_  # noqa: A001 - the verb's name
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def files(name: str, as_json: bool) -> None:
+    """List the files that cells of session NAME wrote."""
+    found = artefacts.files(home.at().workdir(existing(name)))
+    click.echo(json.dumps(found) if as_json else "\n".join(found), nl=bool(found) or as_json)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("file")
+@click.argument("folder")
+def save(name: str, file: str, folder: str) -> None:
+    """Copy FILE out of session NAME into FOLDER (or to a path); links are refused."""
+    click.echo(artefacts.save(home.at().workdir(existing(name)), file, folder))
+
+
+@click.command()
+@click.argument("name")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=".ipynb or .py")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+def export(name: str, output: Path, overwrite: bool) -> None:
+    """Write the story of session NAME to a new file."""
+    from cave.export import export as write
+
+    journal = events(existing(name))
+    click.echo(write(journal, output, name=name, read_blob=home.at().text, overwrite=overwrite))

@@ -1,0 +1,170 @@
+"""Verbs that act on a session: ask, run, resume, put, get."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import cave as api
+from cave import data
+from cave.cli import EXIT_CODES, narrate
+from cave.cli.look import existing, jsonable
+from cave.errors import OperatorError
+from cave.turn import Cell, Turn
+
+
+def _finish(result: Turn | Cell | None, *, as_json: bool = False) -> int:
+    """Print what came out; the exit code."""
+    match result:
+        case Turn():
+            if as_json:
+                click.echo(json.dumps(jsonable(result)))
+            elif result.answer:
+                click.echo(result.answer)
+            if result.reason:
+                narrate(f"{result.status}: {result.reason}")
+            return EXIT_CODES[result.status]
+        case Cell():
+            if as_json:
+                click.echo(json.dumps(jsonable(result)))
+            elif result.text:
+                click.echo(result.text)
+            return 0 if result.ok else 130 if result.status == "interrupted" else 1
+        case _:
+            narrate("nothing waits in this session")
+            return 0
+
+
+def _budget(steps: int | None) -> api.Budget | None:
+    return api.Budget(steps=steps) if steps is not None else None
+
+
+@click.command()
+@click.argument("name")
+@click.argument("prompt", required=False)
+@click.option("--data", "files", multiple=True, metavar="FILE|VAR=FILE", help="Put a file first.")
+@click.option("--model", help="Operator: anthropic:MODEL, openai:MODEL@URL, llama:FILE, ...")
+@click.option("--steps", type=int, help="Most calls of the model in this turn.")
+@click.option("--returns", metavar="VAR", help="Print this variable after the answer.")
+@click.option("--wait", type=float, help="Seconds to wait for another process.")
+@click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
+@click.pass_context
+def ask(
+    ctx: click.Context,
+    name: str,
+    prompt: str | None,
+    files: tuple[str, ...],
+    model: str | None,
+    steps: int | None,
+    returns: str | None,
+    wait: float | None,
+    as_json: bool,
+) -> None:
+    """Let the model work on PROMPT in session NAME; without PROMPT, a prompt loop."""
+    session = api.open(name, operator=model, wait=wait)
+    if files:
+        narrate(f"put {', '.join(data.load_into(session, files))}")
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read().strip()
+        if not prompt:
+            raise click.UsageError("give a PROMPT, pipe one in, or run it in a terminal")
+    if prompt is None:
+        _loop(session, steps)
+        return
+    turn = session.ask(prompt, budget=_budget(steps), returns=returns)
+    code = _finish(turn, as_json=as_json)
+    if returns and turn.ok and not as_json:
+        click.echo(str(turn.value))
+    ctx.exit(code)
+
+
+def _loop(session: api.Session, steps: int | None) -> None:
+    narrate(f"session {session.name!r}; an empty line or Ctrl-D ends")
+    while True:
+        try:
+            prompt = input("> ").strip()
+        except EOFError:
+            return
+        if not prompt:
+            return
+        try:
+            _finish(session.ask(prompt, budget=_budget(steps)))
+        except OperatorError as error:
+            narrate(f"cave: {error}")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--timeout", type=float, help="Seconds until the cell is stopped.")
+@click.option("--wait", type=float, help="Seconds to wait for another process.")
+@click.option("--json", "as_json", is_flag=True, help="Print the cell as JSON.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    name: str,
+    file: Path,
+    timeout: float | None,
+    wait: float | None,
+    as_json: bool,
+) -> None:
+    """Run FILE (or - for stdin) as one cell in session NAME."""
+    if str(file) == "-":
+        source = sys.stdin.read()
+    elif file.is_file():
+        try:
+            source = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise api.ConfigError(f"{str(file)!r} is not a Python file: {error}") from error
+    else:
+        raise api.ConfigError(f"no file {str(file)!r}")
+    session = api.open(name, wait=wait)
+    ctx.exit(_finish(session.run(source, timeout=timeout), as_json=as_json))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--model", help="Operator to go on with.")
+@click.option("--steps", type=int, help="Most calls of the model in the whole turn.")
+@click.option("--json", "as_json", is_flag=True, help="Print the turn or cell as JSON.")
+@click.pass_context
+def resume(
+    ctx: click.Context, name: str, model: str | None, steps: int | None, as_json: bool
+) -> None:
+    """Go on with what was cut or waits in session NAME."""
+    session = api.open(existing(name), operator=model)
+    ctx.exit(_finish(session.resume(budget=_budget(steps)), as_json=as_json))
+
+
+@click.command()
+@click.argument("name")
+@click.argument("items", nargs=-1, required=True, metavar="VAR=FILE...")
+def put(name: str, items: tuple[str, ...]) -> None:
+    """Put data files (csv, tsv, parquet, json, xlsx, sqlite) into session NAME."""
+    for item in items:
+        data.assignment(item)
+    narrate(f"put {', '.join(data.load_into(api.open(name), items))}")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("variable")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it to this file.")
+@click.option("--allow-pickle", is_flag=True, help="Unpickle it here: only if you trust it.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def get(
+    name: str, variable: str, output: Path | None, allow_pickle: bool, as_json: bool
+) -> None:
+    """Take VARIABLE out of session NAME, to stdout or to a file by its suffix."""
+    value: Any = api.open(existing(name)).get(variable, allow_pickle=allow_pickle)
+    if output is not None:
+        data.write(value, output)
+        narrate(f"wrote {output}")
+    elif as_json:
+        click.echo(json.dumps(jsonable(value)))
+    else:
+        click.echo(str(value))

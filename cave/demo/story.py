@@ -1,0 +1,109 @@
+"""`cave demo`: a session on real data, told on stdout as it happens."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import textwrap
+from typing import Any
+
+import click
+
+import cave
+from cave import demo
+from cave.demo.script import REQUESTS, Request, operator
+from cave.turn import Cell, Turn
+
+OUTPUT_LINES = 14
+"""Lines of a cell's text that the story shows."""
+
+
+def tell(*, model: str | None = None, keep: bool = False) -> int:
+    """Tell the story with a model, or without one with the scripted operator; the exit code."""
+    name = f"demo-{secrets.token_hex(2)}"
+    _introduce(name, model)
+    session = cave.open(name, operator=model or operator())
+    failed = 0
+    try:
+        _say(f"A kernel is up (pid {session.kernel.pid}). Three frames go in:")
+        session.put(**{t: demo.load(t) for t in ("flights", "airlines", "planes")})
+        click.echo(textwrap.indent(repr(session.vars), "    "))
+        for request in REQUESTS:
+            failed += not _tell_turn(session, request)
+        _take_back(session)
+    finally:
+        if not keep:
+            cave.delete(name)
+    click.echo()
+    _say(f"Kept: go on with `cave ask {name} \"...\"`." if keep else f"Session {name} is deleted.")
+    return 1 if failed else 0
+
+
+def _introduce(name: str, model: str | None) -> None:
+    click.secho(f"cave demo: session {name}", bold=True)
+    if model:
+        _say(f"{model} is the operator: it decides every cell below.")
+        return
+    _say(
+        "No model is named, so a scripted operator plays cells that were written beforehand; "
+        "the kernel, the data and the journal are real. For a real model: cave demo --model "
+        "llama:/path/to/model.gguf, or anthropic, or openai:MODEL@http://localhost:11434/v1."
+    )
+    if os.environ.get("ANTHROPIC_API_KEY"):
+        _say("A key is set; `cave demo --model anthropic` would use it, and cost money.")
+
+
+def _say(text: str) -> None:
+    click.echo(textwrap.fill(text, 88))
+
+
+def _tell_turn(session: cave.Session, request: Request) -> bool:
+    click.echo()
+    click.secho(textwrap.fill(f"> {request.prompt}", 88, subsequent_indent="  "), bold=True)
+    turn = session.ask(request.prompt)
+    for cell in turn.cells:
+        _tell_cell(cell)
+    return _tell_end(session, request, turn)
+
+
+def _tell_cell(cell: Cell) -> None:
+    click.echo()
+    click.secho(f"  [{cell.n}] {cell.note or 'cell'}", fg="cyan")
+    click.echo(textwrap.indent(cell.source.strip(), "      "))
+    lines = cell.text.splitlines()
+    shown = lines[:OUTPUT_LINES]
+    if len(lines) > OUTPUT_LINES:
+        shown.append(f"... {len(lines) - OUTPUT_LINES} more lines")
+    colour = None if cell.ok else "red"
+    for line in shown:
+        click.secho(f"    | {line}", fg=colour)
+
+
+def _tell_end(session: cave.Session, request: Request, turn: Turn) -> bool:
+    click.echo()
+    if turn.status != "done":
+        _say(f"  This turn ended as {turn.status}: {turn.reason}")
+        return False
+    click.echo(textwrap.indent(turn.answer.strip(), "  "))
+    if request.returns is not None and request.returns not in session:
+        _say(f"  The operator made no variable {request.returns!r}.")
+        return False
+    return True
+
+
+def _take_back(session: cave.Session) -> None:
+    click.echo()
+    click.secho("What is in the session now, and what comes back to this process:", bold=True)
+    click.echo(textwrap.indent(repr(session.vars), "    "))
+    late: Any = session.get("late", None)
+    if late is not None:
+        click.echo(f"\n    late = session['late']   # a {type(late).__name__} here")
+        click.echo(textwrap.indent(str(late.head(5)), "    "))
+    usage = session.usage
+    estimate = ", estimated" if usage.estimated else ""
+    click.echo()
+    _say(
+        f"{len(session.turns)} turns, {len(session.history)} cells, {usage.model_calls} operator "
+        f"calls, {usage.input_tokens + usage.cache_read_tokens:,} prompt tokens{estimate}; "
+        f"{len(session.events())} events in the journal."
+    )

@@ -1,0 +1,122 @@
+"""What `cave doctor` knows: each finding is tried, not assumed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from cave import config, home
+from cave.errors import CaveError
+from cave.portal import portal
+from cave.session import AsyncSession, Options
+
+PACKAGES = ("ipykernel", "jupyter_client", "dill", "pandas", "pyarrow", "sqlalchemy", "anthropic")
+EXTRAS = {"openai": "openai", "local": "xllamacpp", "excel": "openpyxl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's table."""
+
+    state: Literal["ok", "DEGRADED", "FAILED", "missing"]
+    what: str
+    detail: str
+
+
+def examine() -> list[Finding]:
+    """Try everything that a session needs on this machine."""
+    findings = [_python(), _packages(), _extras()]
+    findings.append(_tried("settings", lambda: str(config.Settings.load())))
+    findings.append(_tried("home", _home))
+    findings.append(_tried("journal", _journal))
+    findings.append(_tried("kernel", _kernel))
+    findings.append(Finding("DEGRADED", "confinement", "profile open: cells may do what you may"))
+    findings += _operators()
+    return findings
+
+
+def verify(name: str) -> list[Finding]:
+    """Check the hash chain of a session's journal. Raises `SessionNotFound`."""
+    store = home.at().store
+    row = portal().call(store.info(name))
+    faults = portal().call(store.verify(name))
+    if not faults:
+        return [Finding("ok", name, f"{row.events} events, the hash chain is whole")]
+    return [Finding("FAILED", name, f"event {f.seq}: {f.reason}") for f in faults]
+
+
+def _tried(what: str, attempt: Callable[[], str]) -> Finding:
+    try:
+        return Finding("ok", what, attempt())
+    except (CaveError, OSError) as error:
+        return Finding("FAILED", what, str(error))
+
+
+def _python() -> Finding:
+    text = f"{platform.python_version()} on {platform.system()} {platform.release()}"
+    known = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    return Finding("ok" if known else "FAILED", "python", text)
+
+
+def _packages() -> Finding:
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Finding("FAILED", "packages", f"not installed: {', '.join(missing)}")
+    return Finding("ok", "packages", ", ".join(found))
+
+
+def _extras() -> Finding:
+    absent = [e for e, module in EXTRAS.items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return Finding("ok", "extras", ", ".join(EXTRAS))
+    return Finding("missing", "extras", f"pip install 'cave-runtime[{','.join(absent)}]'")
+
+
+def _home() -> str:
+    path = home.at().path
+    probe = path / f".probe-{os.getpid()}"
+    probe.write_bytes(b"x")
+    probe.unlink()
+    return str(path)
+
+
+def _journal() -> str:
+    rows = portal().call(home.at().sessions())
+    return f"{len(rows)} sessions"
+
+
+def _kernel() -> str:
+    name = f"doctor-{secrets.token_hex(4)}"
+    at = home.at()
+    session = AsyncSession(at, name, Options())
+    began = time.perf_counter()
+    try:
+        portal().call(session.open())
+        started = time.perf_counter() - began
+        began = time.perf_counter()
+        cell = portal().call(session.run("6 * 7"))
+        took = time.perf_counter() - began
+        cell.raise_for_error()
+        return f"started in {started:.2f} s, answered {cell.text} in {1000 * took:.0f} ms"
+    finally:
+        portal().call(session.close())
+        portal().call(at.forget(name))
+
+
+def _operators() -> list[Finding]:
+    from cave.operators.models import known
+
+    return [Finding("ok" if m.ready else "missing", m.spec, m.detail) for m in known()]
