@@ -75,7 +75,7 @@ def result(cell: Cell, *, died: bool = False) -> str:
         lines.append(output)
     if cell.error is not None and not (died and cell.status == "died"):
         fault = clip(plain(str(cell.error)), MESSAGE)
-        frames = relevant(cell.error.traceback)
+        frames = [f for f in relevant(cell.error.traceback) if not f.startswith(fault)]
         lines += [*frames, fault]
     elif cell.ok and len(lines) == 1:
         lines.append("(no output; no variable changed)")

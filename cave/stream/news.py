@@ -21,17 +21,24 @@ def news(
     history: History,
     events: Sequence[Event],
     *,
-    described: bool = True,
     title: str = "Since then:",
+    first: bool = False,
 ) -> str:
-    """A line for each of `events`; values that were put without facts unless `described`."""
-    lines = [(e, line) for e in events if (line := _told(history, e, described=described))]
+    """A line for each of `events`. Before the `first` request the facts of values are left to
+    the list of all variables."""
+    lines = [(e, line) for e in events if (line := _told(history, e, described=not first))]
     cut = len(lines) - NEWS
     kept = [line for at, (e, line) in enumerate(lines) if at >= cut or isinstance(e, KernelEnded)]
     if not kept:
         return ""
     left_out = [f"({len(lines) - len(kept)} earlier events are left out)"]
-    return "\n".join([title, *(left_out if len(kept) < len(lines) else []), *kept])
+    return "\n".join(
+        [
+            "Before this request:" if first else title,
+            *(left_out if len(kept) < len(lines) else []),
+            *kept,
+        ]
+    )
 
 
 def _told(history: History, event: Event, *, described: bool = True) -> str:

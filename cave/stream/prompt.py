@@ -144,7 +144,7 @@ def _turn_line(turn: Turn) -> str:
 def _head(window: Window, history: History, turn: OpenTurn) -> Message:
     """The request with what must be known to fulfil it: what ran, what happened, what is there."""
     first = turn.n == min(history.past, default=turn.n)
-    blocks = [_previous(history, turn), news(history, turn.before, described=not first)]
+    blocks = [_previous(history, turn), news(history, turn.before, first=first)]
     coming = estimate(turn.prompt) + sum(map(estimate, blocks))
     ended = any(isinstance(e, KernelEnded) for e in turn.before)
     if window.shorten(coming) or first or ended:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_the_prompt_of_a_fixed_journal_is_fixed(events, golden: Path, call: int)
 def test_each_step_begins_with_the_step_before(events) -> None:
     """Within a turn the messages of a call begin with those of the call before."""
     made = views(events)
-    pairs = [(a, b) for a, b in zip(made, made[1:], strict=False) if a.turn == b.turn]
+    pairs = [(a, b) for a, b in itertools.pairwise(made) if a.turn == b.turn]
     assert len(pairs) == 5
     assert all(starts_with(b.messages, a.messages) for a, b in pairs)
 
@@ -74,7 +75,7 @@ def test_a_turn_begins_with_the_turns_before(journal) -> None:
         journal.call()
         made.append(stream.view(journal.history).messages)
         journal.finish()
-    for at, (before, after) in enumerate(zip(made, made[1:], strict=False)):
+    for at, (before, after) in enumerate(itertools.pairwise(made)):
         asked = 2 * at + 1
         assert starts_with(after, before[:asked])
         assert after[asked] == Message("answer", "Done.")
