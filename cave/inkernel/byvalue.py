@@ -317,9 +317,9 @@ def make_class(
     key: str, meta: type, name: str, bases: tuple[type, ...], head: dict[str, Any]
 ) -> type:
     """The class of that id: the one that is here already, or a new one without state."""
-    if (known := _CLASSES.get(key)) is not None:
-        return known
-    made = types.new_class(name, bases, {"metaclass": meta}, lambda space: space.update(head))
+    made = _CLASSES.get(key)
+    if made is None:
+        made = types.new_class(name, bases, {"metaclass": meta}, lambda space: space.update(head))
     return _track(key, made)
 
 
@@ -333,7 +333,7 @@ def make_enum(
 ) -> type:
     """The same for an Enum, whose members exist from the start."""
     if (known := _CLASSES.get(key)) is not None:
-        return known
+        return _track(key, known)
     space = meta.__prepare__(name, bases)
     for entry in (head, members):
         for key_, value in entry.items():
@@ -342,8 +342,11 @@ def make_enum(
 
 
 def _track(key: str, made: type) -> type:
+    """Remember a class by its id; a named one of the session is bound where it is used."""
     _CLASSES[key] = made
     _IDS[made] = key
+    if made.__module__ == _MAIN and made.__name__ == made.__qualname__:
+        _HOME.get().needs.setdefault(made.__name__, made)
     return made
 
 

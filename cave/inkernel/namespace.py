@@ -1,0 +1,176 @@
+"""The user's variables: which there are, and what a cell did to them.
+
+A cell's delta has two parts. By identity: names that are new, gone or bound to another
+object; one pass over the namespace. By content: for the names that the cell's code reaches
+(its own names, and those of the session's functions that it calls) a *fingerprint* of the
+object is compared with the one taken before. Only what changed is described.
+
+The namespace stays the plain dict that IPython made: a subclass would slow every loop.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from . import describe, fingerprint
+
+_NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
+_OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr"})
+_LARGE = frozenset({"numpy", "pandas", "pyarrow", "polars", "torch", "scipy", "xarray"})
+_DEEP = 50
+"""Functions that are followed from one cell."""
+
+Facts = dict[str, Any]
+
+
+class Namespace:
+    """What the user's names are bound to, as the last cell left them."""
+
+    def __init__(self, shell: Any) -> None:
+        self._space: dict[str, Any] = shell.user_ns
+        self._hidden: dict[str, Any] = shell.user_ns_hidden
+        self._bound: dict[str, object] = {}
+        self._prints: dict[str, object] = {}
+        self._cells: dict[str, int | None] = {}
+        self._absent = object()
+        self.delta(None, "")
+
+    def delta(self, cell: int | None, source: str) -> dict[str, Any]:
+        """What changed since the last call, as `{"added", "changed", "removed"}`."""
+        added, changed = self._rebound()
+        removed = [name for name in self._bound if name not in self._space]
+        for name in [name for name in changed if not self._is_ours(name, self._space[name])]:
+            changed.remove(name)
+            removed.append(name)
+        self._forget(removed)
+        fresh = {*added, *changed}
+        changed += [n for n in self._reached(source) if n not in fresh and self._differs(n)]
+        return {
+            "added": [self._note(name, cell) for name in added],
+            "changed": [self._note(name, cell) for name in changed],
+            "removed": removed,
+        }
+
+    def variables(self) -> list[Facts]:
+        """Every variable of the user, in the order of their making."""
+        return [
+            self._describe(name, self._space[name]) for name in self._bound if name in self._space
+        ]
+
+    def note_put(self, names: Iterable[str]) -> list[Facts]:
+        """These names were bound from outside; their descriptions."""
+        return [self._note(name, None) for name in names if name in self._space]
+
+    def note_deleted(self, names: Iterable[str]) -> None:
+        """These names were unbound from outside."""
+        self._forget(list(names))
+
+    # -- what is noted -----------------------------------------------------------------------
+
+    def _rebound(self) -> tuple[list[str], list[str]]:
+        """Names that are new, and known names of another object: the pass over all names."""
+        added, changed = [], []
+        bound, absent = self._bound, self._absent
+        for name, obj in list(self._space.items()):
+            known = bound.get(name, absent)
+            if known is obj:
+                continue
+            if known is absent:
+                if self._is_ours(name, obj):
+                    added.append(name)
+            elif type(known) is not weakref.ref or known() is not obj:
+                changed.append(name)
+        return added, changed
+
+    def _is_ours(self, name: str, obj: object) -> bool:
+        if name[:1] == "_" or name in _NOT_OURS or type(obj) is types.ModuleType:
+            return False
+        hidden = self._hidden
+        return name not in hidden or hidden[name] is not obj
+
+    def _note(self, name: str, cell: int | None) -> Facts:
+        obj = self._space[name]
+        self._bound[name] = _held(obj)
+        self._cells[name] = cell
+        self._prints[name] = fingerprint.of(obj)
+        return self._describe(name, obj)
+
+    def _describe(self, name: str, obj: object) -> Facts:
+        return {**describe.describe(name, obj), "cell": self._cells.get(name)}
+
+    def _forget(self, names: list[str]) -> None:
+        for name in names:
+            self._bound.pop(name, None)
+            self._prints.pop(name, None)
+            self._cells.pop(name, None)
+
+    # -- what a cell reaches -----------------------------------------------------------------
+
+    def _differs(self, name: str) -> bool:
+        now = fingerprint.of(self._space[name])
+        return now is not None and now != self._prints.get(name)
+
+    def _reached(self, source: str) -> list[str]:
+        """Known names whose objects the cell may have changed in place."""
+        if not source or not self._bound:
+            return []
+        used = self._closure(_words(source))
+        if used & _OPAQUE:
+            return list(self._bound)
+        return [name for name in used if name in self._bound]
+
+    def _closure(self, names: set[str]) -> set[str]:
+        """Names, and those that the session's functions and methods among them use."""
+        seen = set(names)
+        todo = list(names)
+        for _ in range(_DEEP):
+            if not todo:
+                break
+            new = set(_globals_of(self._space.get(todo.pop()))) - seen
+            seen |= new
+            todo.extend(new)
+        return seen
+
+
+def _held(obj: object) -> object:
+    """What stands for an object: large ones weakly, so that a cell can free its memory."""
+    if type(obj).__module__.partition(".")[0] in _LARGE:
+        try:
+            return weakref.ref(obj)
+        except TypeError:
+            return obj
+    return obj
+
+
+def _words(source: str) -> set[str]:
+    """Names in a cell's code; every word of one that is not plain Python (magics)."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        cut = "".join(char if char.isalnum() or char == "_" else " " for char in source)
+        return set(cut.split())
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _globals_of(obj: object) -> Iterator[str]:
+    """Global names that a function, or the methods of a class or instance, may use."""
+    if isinstance(obj, types.FunctionType):
+        yield from _code_names(obj.__code__)
+        return
+    kind = obj if isinstance(obj, type) else type(obj)
+    if type.__dict__["__module__"].__get__(kind) == "__main__":
+        for member in islice(type.__dict__["__dict__"].__get__(kind).values(), 200):
+            if isinstance(member, types.FunctionType):
+                yield from _code_names(member.__code__)
+
+
+def _code_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _code_names(const)
