@@ -6,7 +6,6 @@ constructs costs 48 us each (cached), the text 12 us; an append has three.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -73,10 +72,21 @@ _STATEMENTS: dict[str, Any] = {
 }
 
 
-@functools.cache
+class _Texts(dict[str, str]):
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def __missing__(self, name: str) -> str:
+        text = self[name] = str(_STATEMENTS[name].compile(dialect=self._dialect))
+        return text
+
+
+_texts: dict[str, _Texts] = {}
+
+
 def texts(dialect: Dialect) -> dict[str, str]:
-    """SQL text of every statement, with named parameters."""
-    return {name: str(s.compile(dialect=dialect)) for name, s in _STATEMENTS.items()}
+    """SQL text of every statement, with named parameters; each is made at its first use."""
+    return _texts.setdefault(dialect.name, _Texts(dialect))
 
 
 SESSION_COLUMNS = tuple(c.name for c in sessions.c)

@@ -154,9 +154,9 @@ class StoreContract:
                 "read": lambda name: journal(store, name),
                 "acquire": lambda name: store.acquire(name, this_process()),
             }
-            with pytest.raises(SessionNotFound, match="did you mean 'revenue'"):
+            with pytest.raises(SessionNotFound, match=r"did you mean 'revenue'"):
                 await calls[verb]("revenu")
-            with pytest.raises(SessionNotFound, match="no session 'zzz'$"):
+            with pytest.raises(SessionNotFound, match=r"no session 'zzz'$"):
                 await calls[verb]("zzz")
 
         self.run(scenario)
@@ -547,12 +547,10 @@ class StoreContract:
 
         async def scenario(store: Store) -> None:
             await store.create("q3")
-            me = this_process()
-            for dead in (
-                replace(me, pid=2**22 + 1, token="no such pid"),
-                replace(me, started=me.started + 1, token="a pid used again"),
-                replace(me, boot="the boot before", token="before a restart"),
-            ):
+            no_such_pid = replace(this_process(), pid=2**22 + 1)
+            used_again = replace(this_process(), started=this_process().started + 1)
+            before_a_restart = replace(this_process(), boot="the boot before")
+            for dead in (no_such_pid, used_again, before_a_restart):
                 lease = await store.acquire("q3", dead)
                 assert (await store.info("q3")).holder is None
                 new = await store.acquire("q3", this_process())
