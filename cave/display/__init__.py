@@ -1,0 +1,29 @@
+"""How values are shown: in a notebook as HTML, in a terminal as text, and while work runs.
+
+What a kernel put out is never trusted here: text is escaped, control characters of
+terminals and of text direction are made visible, and no HTML of a kernel is injected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cave.display.live import LiveTurn
+from cave.display.tables import VarTable
+from cave.turn import Turn
+
+__all__ = ["LiveTurn", "VarTable", "mimebundle"]
+
+
+def mimebundle(value: Any) -> dict[str, str]:
+    """`text/plain` and self-contained `text/html` of a Session, Turn, Step, Cell or VarTable.
+
+    A Turn that was shown while it ran is one line of text, as it stands above already.
+    """
+    from cave.display import html, safe
+
+    plain = value.text if isinstance(value, VarTable) else safe.visible(repr(value))
+    if isinstance(value, Turn) and value.streamed:
+        return {"text/plain": plain}
+    shown = html.page(value)
+    return {"text/plain": plain} if shown is None else {"text/plain": plain, "text/html": shown}
