@@ -1,0 +1,43 @@
+"""What runs inside the kernel process: a subclass of ipykernel's kernel.
+
+It is started as a folder (`PYTHON .../inkernel -f kernel.json --cave SETTINGS`) and loads
+itself as the package `_cave_kernel`. It imports the standard library, ipykernel, dill and
+what the user's environment happens to hold; nothing of the rest of cave. Started without
+`--cave` (by JupyterLab, say) it is an ordinary kernel.
+
+The messages that it knows beside Jupyter's own
+-----------------------------------------------
+Every request of the host has `metadata["cave"] = {"lease": N}`; the highest N seen is kept
+and lower ones get `{"status": "error", "ename": "LeaseLost"}`. Requests without it come
+from foreign clients: what would run code is refused (`ename` "NotAttached") until
+`cave_admit_request`. Errors carry `ename` and `evalue`.
+
+shell channel (main thread, one after the other, behind running cells)
+    execute_request         metadata.cave also has `cell`, the number the host gave it; the
+                            message id is `cave:CELL:RANDOM`, so that every output tells
+                            its cell through its parent header
+    cave_put_request        kind, names, token or None, layout [[offset, size] ...]; buffers:
+                            header, then the values' buffers unless `token` names a file
+                            given through the door. Reply: variables
+    cave_get_request        name, allow_pickle. Reply: kind, token, layout; buffers as above
+    cave_delete_request     names
+    cave_variables_request  Reply: variables
+
+control channel (its own thread, also while a cell runs)
+    cave_hello_request      raises the fence to the request's lease. Reply: pid, python,
+                            executable, packages, number (of the newest IOPub message), running
+    cave_status_request     Reply: number, lost (messages that the spool could not take),
+                            lease, admitted, running {cell, msg_id, statement, of, line}
+    cave_admit_request      foreign clients may run cells from now on
+    cave_end_request        finish: run atexit functions, drop the namespace, exit with 0
+
+IOPub
+    every message has its number (1, 2, 3 ...) as one more identity frame after the topic
+    cave_reply              the end of a cell, after its outputs and before its idle status:
+                            cell (None: foreign), status, ename, evalue, traceback, seconds,
+                            interrupted, delta, bound, capped (more is in the spool)
+
+The door (SOCK_SEQPACKET, one JSON request and its answer per connection)
+    {"op": "give", "token": T} with one descriptor      the kernel keeps it under T
+    {"op": "take", "token": T}                          answers with the descriptor
+"""

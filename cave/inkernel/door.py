@@ -1,0 +1,87 @@
+"""The door: descriptors come and go beside the messages.
+
+The host connects to a SOCK_SEQPACKET socket that it bound itself and handed to us, so a new
+host reaches the kernel by path also when no new socket can be made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import threading
+from typing import Any
+
+_WAIT = 10.0
+_KEPT = 64
+
+
+class Door:
+    """Descriptors that were given and not yet used, or wait to be taken."""
+
+    def __init__(self, fd: int) -> None:
+        self._listener = socket.socket(fileno=fd)
+        self._listener.setblocking(False)  # noqa: FBT003
+        self._given: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve on `loop` (the control thread's, free while cells run)."""
+        loop.call_soon_threadsafe(loop.add_reader, self._listener.fileno(), self._accept)
+
+    def hold(self, token: str, fd: int) -> None:
+        """Keep `fd` (ours from now on) under `token`."""
+        with self._changed:
+            while len(self._given) >= _KEPT:  # of hosts that died before they came back
+                os.close(self._given.pop(next(iter(self._given))))
+            self._given[token] = fd
+            self._changed.notify_all()
+
+    def claim(self, token: str) -> int:
+        """The descriptor given under `token`; the caller closes it."""
+        with self._changed:
+            self._changed.wait_for(lambda: token in self._given, _WAIT)
+            if token not in self._given:
+                raise LookupError(f"no descriptor came through the door for {token!r}")
+            return self._given.pop(token)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.settimeout(_WAIT)
+            try:
+                self._serve(connection)
+            except (OSError, ValueError, LookupError):
+                return
+
+    def _serve(self, connection: socket.socket) -> None:
+        fds: list[int]
+        data, fds, _, _ = socket.recv_fds(connection, 4096, 4)
+        if not _same_user(connection):
+            for fd in fds:
+                os.close(fd)
+            return
+        request: dict[str, Any] = json.loads(data)
+        token = str(request["token"])
+        if request["op"] == "give" and len(fds) == 1:
+            self.hold(token, fds[0])
+            connection.send(b'{"status": "ok"}')
+        elif request["op"] == "take":
+            fd = self.claim(token)
+            try:
+                socket.send_fds(connection, [b'{"status": "ok"}'], [fd])
+            finally:
+                os.close(fd)
+
+
+def _same_user(connection: socket.socket) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the folder's mode keeps others out
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return uid in {0, os.getuid()}

@@ -1,0 +1,65 @@
+"""SIGINT: it stops the code of a cell wherever that is, and nothing else.
+
+ipykernel's own handling can raise KeyboardInterrupt inside its machinery, which loses the
+reply, and does not wake a cell that awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+
+class Interrupts:
+    """The handler of SIGINT, and the window in which it may raise."""
+
+    def __init__(self) -> None:
+        self.fired = False
+        """Whether SIGINT has come since `reset`."""
+        self._depth = 0
+        self._pending = False
+        self._task: asyncio.Future[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def install(self) -> None:
+        """Put our handler (back) in place; the last cell may have set its own."""
+        if signal.getsignal(signal.SIGINT) != self.handle:
+            signal.signal(signal.SIGINT, self.handle)
+
+    def reset(self) -> None:
+        self.fired = self._pending = False
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Called in the main thread between two bytecodes."""
+        if not self._depth:
+            self._pending = True  # for this request's code, if that has not begun
+            return
+        self.fired = True
+        task, loop = self._task, self._loop
+        if task is None or loop is None or asyncio.current_task(loop) is task:
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(task.cancel)  # add_callback would not wake the loop
+
+    @contextlib.contextmanager
+    def window(self) -> Iterator[None]:
+        """While user code runs, SIGINT raises in it."""
+        self._depth += 1
+        try:
+            if self._pending:
+                self._pending, self.fired = False, True
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._depth -= 1
+
+    @contextlib.contextmanager
+    def awaiting(self, task: asyncio.Future[object]) -> Iterator[None]:
+        """The cell runs as `task`; while it sleeps SIGINT cancels it."""
+        self._task, self._loop = task, asyncio.get_running_loop()
+        try:
+            yield
+        finally:
+            self._task = None

@@ -1,0 +1,349 @@
+"""The kernel of a session: ipykernel's, with a fence, cell numbers and messages of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import StdinNotImplementedError
+from ipykernel.ipkernel import IPythonKernel
+from traitlets import Type
+
+from . import facts, retention
+from .interrupts import Interrupts
+from .objects import Objects
+from .shell import Shell, Text, clip
+
+if TYPE_CHECKING:
+    from .app import Settings
+    from .output import Publisher
+
+Message = dict[str, Any]
+
+_FOREIGN = {
+    "kernel_info_request",
+    "complete_request",
+    "inspect_request",
+    "is_complete_request",
+    "history_request",
+    "comm_info_request",
+    "connect_request",
+}
+_ON_CONTROL = {"kernel_info_request", "connect_request", "interrupt_request", "usage_request"}
+_HINT = (
+    "this kernel belongs to a cave session, which alone may run code in it; "
+    "to let other clients in, type s.attach() in the session"
+)
+_NO_STDIN = (
+    "this session has no stdin, so nobody can answer; put the value in with s.put(name=value), "
+    "or write it into the cell"
+)
+
+
+@dataclass(slots=True)
+class Running:
+    """The cell that runs now."""
+
+    cell: int | None
+    msg_id: str
+    since: float
+    foreign: bool
+
+
+class Kernel(IPythonKernel):
+    """Serves one session's host, and whom it admits."""
+
+    shell_class = Type(Shell)
+    _execute_sleep = 0  # output is in order without it
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.settings: Settings = kwargs["parent"].settings
+        self.publisher: Publisher = kwargs["iopub_thread"]
+        self.interrupts = Interrupts()
+        self.running: Running | None = None
+        self.lease = 0
+        self.admitted = False
+        self._fence = threading.Lock()
+        self._master = os.getpid()
+        self._ended: dict[str, Any] = {}
+        super().__init__(**kwargs)
+        self.objects = Objects(self)
+        self.shell_handlers.update(self.objects.handlers)
+        keep = {name: self.control_handlers[name] for name in _ON_CONTROL}
+        self.control_handlers = {
+            **keep,
+            "cave_hello_request": self._answer(self._hello),
+            "cave_status_request": self._answer(self._status),
+            "cave_admit_request": self._answer(self._admit),
+            "cave_end_request": self._answer(self._end),
+            "shutdown_request": self._answer(self._end),
+        }
+
+    # -- the fence ---------------------------------------------------------------------------
+
+    def should_handle(self, stream: Any, msg: Message, idents: Any) -> bool:
+        """Whether a shell request may be served; if not, it is answered here."""
+        kind = msg["header"]["msg_type"]
+        cave = _cave(msg)
+        self.publisher.activity()
+        with self._fence:
+            refusal = self._refusal(kind, cave)
+            if refusal is None and kind == "execute_request":
+                number = cave.get("cell")
+                msg_id = msg["header"]["msg_id"]
+                self.running = Running(number, msg_id, time.time(), foreign=number is None)
+        if refusal is None:
+            return True
+        reply = {"status": "error", "traceback": [], **refusal}
+        if kind == "execute_request":
+            reply["traceback"] = [f"{reply['ename']}: {reply['evalue']}"]
+            self._publish("error", {k: reply[k] for k in ("ename", "evalue", "traceback")}, msg)
+        self.session.send(stream, kind.replace("_request", "_reply"), reply, msg, idents)
+        return False
+
+    def _refusal(self, kind: str, cave: Message) -> dict[str, str] | None:
+        if "lease" in cave:
+            return self._fenced(cave["lease"])
+        if self.admitted or kind in _FOREIGN:
+            return None
+        return {"ename": "NotAttached", "evalue": _HINT}
+
+    def _fenced(self, lease: int) -> dict[str, str] | None:
+        if lease < self.lease:
+            return {
+                "ename": "LeaseLost",
+                "evalue": f"lease {lease} is over; the session is operated under {self.lease}",
+            }
+        self.lease = lease
+        return None
+
+    # -- control channel ---------------------------------------------------------------------
+
+    def _answer(self, handle: Callable[[Message], Message]) -> Callable[..., Awaitable[None]]:
+        """A control handler that checks the lease and sends what `handle` returns."""
+
+        async def handler(stream: Any, ident: Any, parent: Message) -> None:
+            kind = parent["header"]["msg_type"]
+            lease = _cave(parent).get("lease")
+            with self._fence:
+                if lease is None and kind not in {"cave_hello_request", "cave_status_request"}:
+                    refusal: dict[str, str] | None = {"ename": "NotAttached", "evalue": _HINT}
+                else:
+                    refusal = self._fenced(lease) if lease is not None else None
+                content = handle(parent["content"]) if refusal is None else refusal
+            content = {"status": "ok" if refusal is None else "error", **content}
+            reply = kind.replace("_request", "_reply")
+            self.session.send(stream, reply, content, parent, ident)
+
+        return handler
+
+    def _hello(self, _content: Message) -> Message:
+        return {**facts.of_process(), **self._state()}
+
+    def _status(self, _content: Message) -> Message:
+        return self._state()
+
+    def _admit(self, content: Message) -> Message:
+        self.admitted = bool(content.get("admit", True))
+        return {}
+
+    def _end(self, content: Message) -> Message:
+        self.finish(str(content.get("reason", "")))
+        return {"restart": False}
+
+    def _state(self) -> Message:
+        spool = self.publisher.spool
+        running = None
+        if (now := self.running) is not None:
+            place = self.shell.places[-1:] or [None]
+            running = {
+                "cell": now.cell,
+                "msg_id": now.msg_id,
+                "since": now.since,
+                "statement": place[0].statement if place[0] else 0,
+                "of": place[0].of if place[0] else 0,
+                "line": place[0].line if place[0] else 0,
+            }
+        return {
+            "number": spool.number,
+            "lost": spool.lost,
+            "lease": self.lease,
+            "admitted": self.admitted,
+            "running": running,
+        }
+
+    def finish(self, reason: str = "") -> None:
+        """Leave the main loop as soon as it is free; from any thread."""
+        if reason:
+            self.settings.note_reason(reason)
+        self.io_loop.add_callback(self.io_loop.stop)
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        message = parent or self.get_parent(channel)
+        if message and message["header"]["msg_type"].startswith("cave_"):
+            return  # the host awaits the reply alone
+        super()._publish_status(status, channel, parent)
+
+    def _publish(self, kind: str, content: Message, parent: Message) -> None:
+        topic = self._topic(kind)
+        self.session.send(self.iopub_socket, kind, content, parent=parent, ident=topic)
+
+    @property
+    def kernel_info(self) -> Message:
+        return {**super().kernel_info, "supported_features": []}
+
+    async def poll_stopped_queue(self) -> None:
+        """There is no debugger to poll: it would need a socket of its own."""
+
+    def _send_interrupt_children(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # -- cells -------------------------------------------------------------------------------
+
+    def pre_handler_hook(self) -> None:
+        self.interrupts.reset()
+        self.interrupts.install()
+
+    def post_handler_hook(self) -> None:
+        """Our SIGINT handler stays; outside its window it does nothing."""
+
+    def boundary(self) -> None:
+        """Between two statements of a cell: what was printed is on its way."""
+        self._leave_if_forked()
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Message) -> None:
+        running = self.running
+        assert running is not None
+        self._ended = {"status": "error", "ename": "Lost", "evalue": "the kernel lost the cell"}
+        self.publisher.capture.begin(running.msg_id)
+        if running.cell is not None:
+            self._number(running.cell)
+        try:
+            await super().execute_request(stream, ident, parent)
+        finally:
+            self._end_cell(running, parent)
+
+    def _number(self, cell: int) -> None:
+        """Let In and Out count as the session does."""
+        self.shell.execution_count = cell
+        history = self.shell.history_manager
+        for inputs in (history.input_hist_parsed, history.input_hist_raw):
+            del inputs[cell:]
+            inputs.extend([""] * (cell - len(inputs)))
+
+    def _end_cell(self, running: Running, parent: Message) -> None:
+        content = {
+            "cell": running.cell,
+            "seconds": round(time.time() - running.since, 6),
+            "interrupted": self.interrupts.fired,
+            **self._ended,
+        }
+        publisher = self.publisher
+
+        def publish() -> None:
+            # in the IOPub thread, behind all output of the cell
+            capped = publisher.quota.capped(running.msg_id)
+            message = self.session.msg("cave_reply", {**content, "capped": capped}, parent=parent)
+            frames = self.session.serialize(message, ident=self._topic("cave_reply"))
+            publisher._really_send(frames)
+
+        publisher.schedule(publish)
+        self.running = None
+
+    async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> Message:  # noqa: FBT001
+        try:
+            reply: Message = await super().do_execute(code, silent, *args, **kwargs)
+        except BaseException as exc:
+            reply = self._broken(exc)
+        self._leave_if_forked()
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "drain"):
+                stream.drain()
+            stream.flush()
+        running = self.running
+        delta, bound = self._observe(code, running.cell if running else None)
+        self._ended = {
+            "status": reply["status"],
+            **{k: reply[k] for k in ("ename", "evalue", "traceback") if k in reply},
+            "delta": delta,
+            "bound": bound,
+        }
+        return reply
+
+    def _broken(self, exc: BaseException) -> Message:
+        """The reply of a cell whose own exception could not even be told."""
+        error = self.shell.last_execution_result and self.shell.last_execution_result.error_in_exec
+        fault = error or exc
+        return {
+            "status": "error",
+            "ename": type(fault).__name__,
+            "evalue": str(Text(fault)),
+            "traceback": clip(list(self.shell._last_traceback or [])),
+            "execution_count": self.shell.execution_count - 1,
+            "user_expressions": {},
+            "payload": [],
+            "engine_info": {},
+        }
+
+    def _observe(self, code: str, cell: int | None) -> tuple[Message, str]:
+        """What the cell did to the namespace, and the name of its long text."""
+        bound = self._bind_output()
+        retention.trim(self.shell)
+        try:
+            with self.interrupts.window():
+                return self.objects.namespace.delta(cell, code), bound
+        except BaseException as exc:  # an interrupt, or an object that cannot be looked at
+            self.log.warning("the namespace could not be compared: %r", exc)
+            return {}, bound
+
+    def _bind_output(self) -> str:
+        text = self.publisher.capture.end()
+        if text is None or self.running is None or self.running.cell is None:
+            return ""
+        name = f"_output_{self.running.cell}"
+        self.shell.user_ns[name] = text
+        self.shell.user_ns_hidden[name] = text
+        self._bound = [*getattr(self, "_bound", []), name][-10:]
+        for old in [n for n in self.shell.user_ns if n.startswith("_output_")]:
+            if old not in self._bound:
+                del self.shell.user_ns[old]
+        return name
+
+    def _leave_if_forked(self) -> None:
+        if os.getpid() != self._master:  # a child of os.fork() that ran off the cell's end
+            sys.stdout.flush()
+            os._exit(0)
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
+        with self.interrupts.awaiting(future):
+            yield
+
+    # -- stdin -------------------------------------------------------------------------------
+
+    def raw_input(self, prompt: str = "") -> str:
+        self._require_stdin()
+        return str(super().raw_input(prompt))
+
+    def getpass(self, prompt: str = "", stream: Any = None, **kwargs: Any) -> str:
+        self._require_stdin()
+        return str(super().getpass(prompt, stream, **kwargs))
+
+    def _require_stdin(self) -> None:
+        if not self._allow_stdin or self.running is None or not self.running.foreign:
+            raise StdinNotImplementedError(_NO_STDIN)
+
+
+def _cave(message: Message) -> Message:
+    cave = message.get("metadata", {}).get("cave", {})
+    return cave if isinstance(cave, dict) and isinstance(cave.get("lease", 0), int) else {}

@@ -1,0 +1,159 @@
+"""Objects in and out: the shell requests of the host that touch the namespace.
+
+Parcels below `INLINE` bytes travel in the message; larger ones in a file in memory that
+goes through the door, mapped privately on arrival, so that nothing is copied twice.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .kernel import Kernel, Message
+
+INLINE = 64 << 10
+ALIGN = 64
+_SLICE = 64 << 20
+_SEALS = 0x000F  # F_SEAL_SEAL | SHRINK | GROW | WRITE
+_ADD_SEALS = 1033
+
+
+class Objects:
+    """The namespace as the host sees it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        from .namespace import Namespace
+
+        self._kernel = kernel
+        self.namespace: Any = Namespace(kernel.shell)
+        self.handlers: dict[str, Callable[..., Any]] = {
+            f"cave_{verb}_request": self._handler(getattr(self, f"_{verb}"))
+            for verb in ("put", "get", "delete", "variables")
+        }
+
+    def _handler(self, handle: Callable[[Message], tuple[Message, list[Any]]]) -> Any:
+        async def handler(stream: Any, ident: Any, parent: Message) -> None:
+            content, buffers = self._try(handle, parent)
+            kind = parent["header"]["msg_type"].replace("_request", "_reply")
+            self._kernel.session.send(stream, kind, content, parent, ident, buffers=buffers)
+
+        return handler
+
+    def _try(
+        self, handle: Callable[[Message], tuple[Message, list[Any]]], parent: Message
+    ) -> tuple[Message, list[Any]]:
+        try:
+            with self._kernel.interrupts.window():
+                content, buffers = handle(parent)
+        except BaseException as exc:
+            return {"status": "error", "ename": type(exc).__name__, "evalue": _text(exc)}, []
+        return {"status": "ok", **content}, buffers
+
+    # -- verbs -------------------------------------------------------------------------------
+
+    def _put(self, parent: Message) -> tuple[Message, list[Any]]:
+        from . import values
+
+        content = parent["content"]
+        header, *buffers = [memoryview(buffer) for buffer in parent["buffers"]]
+        if content["token"]:
+            buffers = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
+        bound = values.load(content["kind"], bytes(header), buffers)
+        names = self._kernel.shell.user_ns
+        names.update(bound)
+        self.namespace.delta(None, "")
+        rows = {row["name"]: row for row in self.namespace.variables()}
+        return {"variables": [rows[name] for name in bound if name in rows]}, []
+
+    def _get(self, parent: Message) -> tuple[Message, list[Any]]:
+        from . import values
+
+        content = parent["content"]
+        name = content["name"]
+        if name not in self._kernel.shell.user_ns:
+            raise KeyError(name)
+        kind, header, buffers = values.dump(
+            name, self._kernel.shell.user_ns[name], allow_pickle=content["allow_pickle"]
+        )
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        reply: Message = {"kind": kind, "token": None, "layout": []}
+        if sum(view.nbytes for view in views) < INLINE:
+            return reply, [header, *map(bytes, views)]
+        fd, reply["layout"] = depart(views, self._kernel.settings.runtime)
+        reply["token"] = secrets.token_hex(8)
+        self._kernel.settings.door.hold(reply["token"], fd)
+        return reply, [header]
+
+    def _delete(self, parent: Message) -> tuple[Message, list[Any]]:
+        names = self._kernel.shell.user_ns
+        for name in parent["content"]["names"]:
+            if name not in names or name in self._kernel.shell.user_ns_hidden:
+                raise KeyError(name)
+        for name in parent["content"]["names"]:
+            del names[name]
+        self.namespace.delta(None, "")
+        return {}, []
+
+    def _variables(self, parent: Message) -> tuple[Message, list[Any]]:
+        return {"variables": self.namespace.variables()}, []
+
+
+def arrive(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
+    """Map the file behind `fd` (closed here) privately: writable, copied on write."""
+    try:
+        mapping = mmap.mmap(fd, 0, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(fd)
+    view = memoryview(mapping)
+    return [view[offset : offset + size] for offset, size in layout]
+
+
+def depart(views: Sequence[memoryview], folder: str) -> tuple[int, list[list[int]]]:
+    """A sealed file in memory that holds `views`, and where each lies in it."""
+    fd = _file(folder)
+    try:
+        layout, end = [], 0
+        for view in views:
+            offset = -(-end // ALIGN) * ALIGN
+            _write(fd, view, offset)
+            layout.append([offset, view.nbytes])
+            end = offset + view.nbytes
+        os.ftruncate(fd, max(end, 1))
+        _seal(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, layout
+
+
+def _file(folder: str) -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("cave", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd, path = tempfile.mkstemp(dir=folder)
+    os.unlink(path)
+    return fd
+
+
+def _seal(fd: int) -> None:
+    if hasattr(os, "memfd_create"):
+        import fcntl
+
+        fcntl.fcntl(fd, _ADD_SEALS, _SEALS)
+
+
+def _write(fd: int, view: memoryview, offset: int) -> None:
+    done = 0
+    while done < view.nbytes:
+        done += os.pwrite(fd, view[done : done + _SLICE], offset + done)
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc.args[0]) if isinstance(exc, KeyError) and exc.args else str(exc)
+    except Exception:
+        return ""

@@ -1,0 +1,211 @@
+"""What leaves the kernel on IOPub: streams in order, numbered, spooled, capped on the wire.
+
+Everything that is published passes `Publisher._really_send` in the IOPub thread. There it
+gets its number, goes to the spool, and is sent unless its cell has put more than `CAP`
+bytes on the wire; statuses, errors and replies always go out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import json
+import os
+import re
+import select
+import struct
+import termios
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from ipykernel.iostream import IOPubThread, OutStream
+from ipykernel.jsonutil import json_clean
+from jupyter_client.jsonutil import json_default
+
+from .spool import Spool
+
+CAP = 1 << 20
+"""Bytes of output of one cell that go over the wire."""
+CHUNK = 1 << 18
+"""Characters of a stream per message, so that readers of the spool need little memory."""
+BIND_FROM = 20_000
+"""Characters from which a cell's text is bound as `_output_N`."""
+BIND_UP_TO = 32 << 20
+"""Characters up to which it is; longer text is only in the spool (and the host's blobs)."""
+_PARENTS = 256
+_DRAIN = 100
+_DELIMITER = b"<IDS|MSG>"
+_MSG_ID = re.compile(rb'"msg_id": ?"([^"]*)"')
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    bad = error.object[error.start : error.end]
+    return "".join(f"\\\\u{ord(char):04x}" for char in bad), error.end
+
+
+codecs.register_error("cave-json", _escape)
+
+
+def pack(value: Any) -> bytes:
+    """JSON of a message part: lone surrogates become escapes that every client can show."""
+    try:
+        text = json.dumps(value, default=json_default, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        text = json.dumps(json_clean(value), default=json_default, ensure_ascii=False)
+    return text.encode("utf-8", "cave-json")
+
+
+class Capture:
+    """The whole text that the running cell puts out, for `_output_N`."""
+
+    def __init__(self) -> None:
+        self._cell: str | None = None
+        self._parts: list[str] = []
+        self._size = 0
+
+    def begin(self, msg_id: str) -> None:
+        self._cell, self._parts, self._size = msg_id, [], 0
+
+    def add(self, msg_id: str | None, text: str) -> None:
+        if msg_id != self._cell or self._size > BIND_UP_TO:
+            return
+        if "\r" in text:
+            text = _OVERWRITTEN.sub("", text)
+        self._size += len(text)
+        if self._size <= BIND_UP_TO:
+            self._parts.append(text)
+        else:
+            self._parts.clear()
+
+    def end(self) -> str | None:
+        """The text, when it is long enough to be worth a name and short enough to keep."""
+        parts, size = self._parts, self._size
+        self._cell, self._parts, self._size = None, [], 0
+        return "".join(parts) if BIND_FROM < size <= BIND_UP_TO else None
+
+
+class Quota:
+    """How much output each cell (by the id of its request) has put on the wire."""
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[bytes, int] = OrderedDict()
+
+    def admits(self, topic: bytes, header: bytes, size: int) -> bool:
+        """Whether a message of that topic, parent header and size may go out; counts it."""
+        if not _is_output(topic):
+            return True
+        found = _MSG_ID.search(header)
+        parent = found[1] if found else b""
+        sent = self._sent.pop(parent, 0) + size
+        self._sent[parent] = sent
+        if len(self._sent) > _PARENTS:
+            self._sent.popitem(last=False)
+        return sent <= CAP
+
+    def capped(self, msg_id: str) -> bool:
+        return self._sent.get(msg_id.encode(), 0) > CAP
+
+
+def _is_output(topic: bytes) -> bool:
+    return (
+        topic.startswith((b"stream.", b"comm"))
+        or topic == b"display_data"
+        or topic.endswith(b".execute_result")
+    )
+
+
+class Publisher(IOPubThread):
+    """The IOPub thread: numbers, spools and sends."""
+
+    def __init__(self, socket: zmq.Socket[bytes], *, session: Any, spool: Spool) -> None:
+        # pipe=True would bind a TCP socket for output of forked children
+        super().__init__(socket, pipe=False, session=session)
+        self.spool = spool
+        self.quota = Quota()
+        self.capture = Capture()
+        self.activity: Callable[[], None] = lambda: None
+        self.forked = False
+        os.register_at_fork(after_in_child=self._fork)
+
+    def _fork(self) -> None:
+        self.forked = True
+
+    def _really_send(self, msg: list[bytes], *args: Any, **kwargs: Any) -> None:
+        if self.forked or self.closed:
+            return
+        self.activity()
+        number = self.spool.append(msg)
+        at = msg.index(_DELIMITER)
+        topic = msg[0] if at else b""
+        size = sum(map(len, msg[at + 5 :]))
+        if self.quota.admits(topic, msg[at + 3], size):
+            super()._really_send([*msg[:at], b"%d" % number, *msg[at:]], *args, **kwargs)
+
+
+class Stream(OutStream):
+    """stdout or stderr of cells.
+
+    All text goes through the publisher's queue, so that it keeps its place among displays;
+    `flush` waits only when there is text to wait for.
+    """
+
+    flush_timeout = 600
+    flush_interval = 0.1
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._reading = threading.Lock()
+        super().__init__(*args, **kwargs)
+
+    def _schedule_flush(self) -> None:
+        if self._flush_pending:
+            return
+        self._flush_pending = True
+        later = lambda: self.pub_thread.schedule(self._flush)  # noqa: E731
+        self.pub_thread.schedule(lambda: self._io_loop.call_later(self.flush_interval, later))
+
+    def flush(self) -> None:
+        if self._buffers:
+            super().flush()
+
+    def _flush(self) -> None:
+        self._flush_pending = False
+        for parent, text in self._flush_buffers():
+            for start in range(0, len(text), CHUNK):
+                self._publish(parent, text[start : start + CHUNK])
+
+    def _publish(self, parent: dict[str, Any], text: str) -> None:
+        publisher = self.pub_thread
+        publisher.capture.add(parent.get("msg_id"), text)
+        content = {"name": self.name, "text": text}
+        message = self.session.msg("stream", content, parent=parent)
+        publisher._really_send(self.session.serialize(message, ident=self.topic))
+
+    def _watch_pipe_fd(self) -> None:
+        """Take what processes and C code write to the descriptor."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        poll.register(self._fid, select.POLLIN)
+        while self._should_watch:
+            poll.poll()
+            with self._reading:
+                data = os.read(self._fid, 1 << 16)
+                if not data:
+                    return
+                self.write(decode(data))
+
+    def drain(self) -> None:
+        """Wait until what is in the pipe has become output of the cell that ends."""
+        if self._fid is None:
+            return
+        for _ in range(_DRAIN):  # not longer: a process may write without end
+            with self._reading:
+                waiting = fcntl.ioctl(self._fid, termios.FIONREAD, b"\0\0\0\0")
+            if not struct.unpack("i", waiting)[0]:
+                return
+            threading.Event().wait(0.0005)

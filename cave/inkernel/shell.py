@@ -1,0 +1,124 @@
+"""The shell: cells run statement by statement, and say where they are."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from traitlets import Type
+
+CLIP = 100_000
+"""Characters of an error's text and traceback that leave the kernel."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a cell is: the statement (1 is the first), of how many, and its line."""
+
+    statement: int
+    of: int
+    line: int
+
+
+class DisplayHook(ZMQShellDisplayHook):
+    """Results of cells, counted into the cell's text."""
+
+    def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
+        super().write_format_data(format_dict, md_dict)
+        _capture(self, format_dict)
+
+
+class DisplayPublisher(ZMQDisplayPublisher):
+    """Displays of cells, counted into the cell's text."""
+
+    def publish(self, data: Any, metadata: Any = None, **kwargs: Any) -> None:
+        super().publish(data, metadata, **kwargs)
+        _capture(self, data)
+
+
+def _capture(source: Any, data: Any) -> None:
+    text = data.get("text/plain") if isinstance(data, dict) else None
+    if isinstance(text, str):
+        publisher = source.pub_socket.io_thread
+        publisher.capture.add(source.parent_header.get("msg_id"), text + "\n")
+
+
+class Shell(ZMQInteractiveShell):
+    """IPython's shell with a place, a window for interrupts, and an exit that does not."""
+
+    displayhook_class = Type(DisplayHook)
+    display_pub_class = Type(DisplayPublisher)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.places: list[Place] = []
+        """The running cell's place; further ones are cells that it runs itself."""
+        super().__init__(*args, **kwargs)
+
+    async def run_ast_nodes(
+        self,
+        nodelist: list[ast.stmt],
+        cell_name: str,
+        interactivity: str = "last_expr",
+        compiler: Any = compile,
+        result: Any = None,
+    ) -> bool:
+        """Run the statements one by one. True when one raised."""
+        place = Place(0, len(nodelist), 0)
+        self.places.append(place)
+        try:
+            with self.kernel.interrupts.window():
+                for node in list(nodelist):
+                    place.statement += 1
+                    place.line = getattr(node, "lineno", 0)
+                    last = place.statement == place.of
+                    mode = interactivity if last or interactivity == "all" else "none"
+                    if await super().run_ast_nodes([node], cell_name, mode, compiler, result):
+                        return True
+                    self.kernel.boundary()
+        except KeyboardInterrupt as exc:  # between two statements
+            result.error_in_exec = exc
+            self.showtraceback()
+            return True
+        finally:
+            self.places.remove(place)
+        return False
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        kind, value, trace = exc_tuple or sys.exc_info()
+        if self.kernel.interrupts.fired and isinstance(value, asyncio.CancelledError):
+            kind, value = KeyboardInterrupt, KeyboardInterrupt()
+        super().showtraceback((kind, value, trace), *args, **kwargs)
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        super()._showtraceback(etype, Text(evalue), clip(stb))
+
+    def ask_exit(self) -> None:
+        raise SystemExit(
+            "exit() and quit() do not end a session's kernel; type s.close() in the session"
+        )
+
+
+class Text:
+    """The text of an exception, safe to ask for: its own `__str__` may raise or be huge."""
+
+    def __init__(self, value: object) -> None:
+        try:
+            self._text = str(value)[:CLIP]
+        except Exception as exc:
+            self._text = f"<its text raised {type(exc).__name__}>"
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def clip(lines: list[str]) -> list[str]:
+    """A traceback of bearable length: its beginning and its end."""
+    text = "\n".join(lines)
+    if len(text) <= CLIP:
+        return lines
+    return [text[: CLIP // 2], "[...]", text[-CLIP // 2 :]]

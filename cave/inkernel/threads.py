@@ -1,0 +1,65 @@
+"""Threads and forked children of cells: whose output it is, and what children must not touch."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ipykernel.iostream import OutStream
+
+
+def attribute_output() -> None:
+    """Output of a thread belongs to the cell that started it, not to the latest one."""
+    start = threading.Thread.start
+    submit = concurrent.futures.ThreadPoolExecutor.submit
+
+    def start_in_context(self: threading.Thread) -> None:
+        context, run = contextvars.copy_context(), self.run
+
+        def run_in_context() -> None:
+            try:
+                context.run(run)
+            finally:
+                del self.run  # the way back to the class; it would be a cycle
+
+        self.run = run_in_context  # type: ignore[method-assign]
+        start(self)
+
+    def submit_in_context(
+        self: concurrent.futures.ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kw: Any
+    ) -> Any:
+        return submit(self, contextvars.copy_context().run, fn, *args, **kw)
+
+    threading.Thread.start = start_in_context  # type: ignore[method-assign]
+    concurrent.futures.ThreadPoolExecutor.submit = submit_in_context  # type: ignore[method-assign]
+
+
+def plain_output_in_children() -> None:
+    """A child forked by a cell writes to the descriptors, which its parent reads."""
+
+    def replace() -> None:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if isinstance(stream, OutStream):
+                fd = stream._original_stdstream_fd  # type: ignore[attr-defined]
+                setattr(sys, name, open(fd, "w", buffering=1, closefd=False))  # noqa: SIM115
+
+    os.register_at_fork(after_in_child=replace)
+
+
+_ours: set[threading.Thread] = set()
+
+
+def remember_ours() -> None:
+    """The threads that run now are the kernel's own."""
+    _ours.update(threading.enumerate())
+
+
+def of_user() -> list[str]:
+    """Names of the live threads that cells started (idle pool workers too)."""
+    return [thread.name for thread in threading.enumerate() if thread not in _ours]

@@ -1,0 +1,274 @@
+"""Cells as their host follows them: messages in, an `Executed` out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cave.events import CellStatus, Delta, Fault, Output, Variable
+from cave.kernel import output, spool
+from cave.kernel.output import Outputs
+from cave.kernel.wire import Codec, Message
+from cave.ports import Death, Executed, SpooledCell, SpooledOutput
+
+OUTPUTS = {"stream", "display_data", "update_display_data", "execute_result", "error"}
+_STOPPED = {"KeyboardInterrupt", "CancelledError"}
+
+
+def new_id(cell: int) -> str:
+    """A message id that tells its cell, so that every output does through its parent."""
+    return f"cave:{cell}:{secrets.token_hex(8)}"
+
+
+def cell_of(msg_id: str) -> int | None:
+    """The cell of a message id; None when a foreign client made it."""
+    head, _, rest = msg_id.partition(":")
+    number = rest.partition(":")[0]
+    return int(number) if head == "cave" and number.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A kernel's spool with what is needed to read it."""
+
+    folder: Path
+    codec: Codec
+
+    def messages(self, *, after: int, upto: int | None = None) -> Iterator[Message]:
+        return spool.messages(self.folder, self.codec, after=after, upto=upto)
+
+    def of(self, msg_id: str, *, first: int, upto: int | None) -> Iterator[Message]:
+        """The messages that belong to one request."""
+        found = self.messages(after=max(first - 1, 0), upto=upto)
+        return (message for message in found if message.parent == msg_id)
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """One cell on its way: what came of it so far, and whether it has ended."""
+
+    cell: int | None
+    msg_id: str
+    source: str = ""
+    on_output: Callable[[Output], None] | None = None
+    replies: bool = True
+    """Whether a reply on the shell channel is to be waited for (else it is another host's)."""
+    outputs: Outputs = field(default_factory=Outputs)
+    began: float = field(default_factory=time.monotonic)
+    first: int = 0
+    last: int = 0
+    end: dict[str, Any] | None = None
+    """Content of the kernel's `cave_reply`."""
+    refused: dict[str, Any] | None = None
+    replied: bool = False
+    idle: bool = False
+    timed_out: bool = False
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, message: Message) -> None:
+        """Take a message of IOPub (or the spool) that belongs to this cell."""
+        self.first = self.first or message.number
+        self.last = max(self.last, message.number)
+        match message.type:
+            case "status":
+                self._status(str(message.content.get("execution_state")))
+            case "execute_input":
+                self.source = str(message.content.get("code", ""))
+                self.started.set()
+            case "cave_reply":
+                self.end = message.content
+            case _:
+                self.outputs.add(message)
+                self._tell(message)
+
+    def reply(self, message: Message) -> None:
+        """Take the reply of the shell channel."""
+        self.replied = True
+        if message.content.get("ename") in {"LeaseLost", "NotAttached"} and not self.first_run:
+            self.refused = message.content
+            self.done.set()
+        self._check()
+
+    @property
+    def first_run(self) -> bool:
+        return self.started.is_set()
+
+    def _status(self, state: str) -> None:
+        if state == "idle":
+            self.idle = True
+            self._check()
+
+    def _check(self) -> None:
+        if self.idle and (self.replied or not self.replies):
+            self.done.set()
+
+    def _tell(self, message: Message) -> None:
+        if self.on_output is None or message.type not in OUTPUTS:
+            return
+        single = Outputs()
+        single.add(message)
+        for item in single.result():
+            self.on_output(item)
+
+
+def executed(run: Cell, tape: Tape, *, death: Death | None = None) -> Executed:
+    """How the cell ended. Reads the spool where that knows more than the wire told."""
+    end = run.end or {}
+    died = death is not None and run.end is None
+    outputs, upto = run.outputs, None if died else run.last
+    reread = (died or bool(end.get("capped"))) and run.first > 0
+    if reread:
+        found = Outputs()
+        for message in tape.of(run.msg_id, first=run.first, upto=upto):
+            found.add(message)
+            run.last = max(run.last, message.number)
+        if found.size >= outputs.size:  # else the disk was full: the wire knows more
+            outputs = found
+    status = _status(run, end, died=died)
+    text = partial(_text, tape, run.msg_id, run.first, run.last)
+    return Executed(
+        status=status,
+        outputs=outputs.result(),
+        error=_fault(status, end, death),
+        seconds=float(end.get("seconds") or time.monotonic() - run.began),
+        kept=death is None,
+        delta=delta_of(end.get("delta")),
+        spool=run.last,
+        full_size=outputs.size if outputs.clipped else 0,
+        full_text=text if outputs.clipped else None,
+        bound=str(end.get("bound") or ""),
+    )
+
+
+def _text(tape: Tape, msg_id: str, first: int, last: int) -> Iterable[bytes]:
+    return output.full_text(tape.of(msg_id, first=first, upto=last))
+
+
+def _status(run: Cell, end: dict[str, Any], *, died: bool) -> CellStatus:
+    if died:
+        return "timeout" if run.timed_out else "died"
+    if end.get("status") == "ok":
+        return "ok"
+    if run.timed_out:
+        return "timeout"
+    if end.get("interrupted") and end.get("ename") in _STOPPED:
+        return "interrupted"
+    return "error"
+
+
+def _fault(status: CellStatus, end: dict[str, Any], death: Death | None) -> Fault | None:
+    if status == "ok":
+        return None
+    if death is not None and not end:
+        return Fault("KernelDied", str(death))
+    fault = output.fault_of(end)
+    if fault.name == "CancelledError" and end.get("interrupted"):
+        return Fault("KeyboardInterrupt", "", fault.traceback)
+    return fault
+
+
+# -- values from JSON that is not trusted ----------------------------------------------------
+
+
+def delta_of(value: Any) -> Delta:
+    """What the kernel says that a cell did to the namespace."""
+    if not isinstance(value, dict):
+        return Delta()
+    removed = value.get("removed")
+    return Delta(
+        variables_of(value.get("added")),
+        variables_of(value.get("changed")),
+        tuple(map(str, removed)) if isinstance(removed, list) else (),
+    )
+
+
+def variables_of(rows: Any) -> tuple[Variable, ...]:
+    """Descriptions of variables; rows that are none are left out."""
+    if not isinstance(rows, list):
+        return ()
+    return tuple(_variable(row) for row in rows if isinstance(row, dict) and "name" in row)
+
+
+def _variable(row: dict[str, Any]) -> Variable:
+    shape = row.get("shape")
+    return Variable(
+        name=str(row["name"]),
+        type=str(row.get("type", "")),
+        shape=tuple(map(_int, shape)) if isinstance(shape, list) else None,
+        size=_maybe_int(row.get("size")),
+        cell=_maybe_int(row.get("cell")),
+        summary=output.clean_tree(str(row.get("summary", ""))),
+    )
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _maybe_int(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+# -- the gap ---------------------------------------------------------------------------------
+
+
+class Gap:
+    """Sorts messages that nobody followed into cells and late output."""
+
+    def __init__(self, tape: Tape, *, skip: set[int] | None = None) -> None:
+        self._tape = tape
+        self._skip = skip or set()
+        self._open: dict[str, Cell] = {}
+        self._entries: list[SpooledCell | SpooledOutput] = []
+        self._late: dict[int, tuple[Outputs, int]] = {}
+
+    def add(self, message: Message) -> None:
+        """Take the next message, in the order of numbers."""
+        run = self._open.get(message.parent)
+        if run is None and message.type == "execute_input":
+            run = Cell(cell_of(message.parent), message.parent, replies=False)
+            run.first = message.number
+            self._open[message.parent] = run
+        if run is not None:
+            run.take(message)
+            if run.done.is_set():
+                self._finish(run)
+        elif message.type in OUTPUTS and message.number not in self._skip:
+            self._add_late(message)
+
+    def still_open(self) -> list[Cell]:
+        """Cells whose end has not been seen."""
+        return list(self._open.values())
+
+    def entries(self, death: Death | None = None) -> list[SpooledCell | SpooledOutput]:
+        """All that was found; cells without an end died with the kernel, or run."""
+        self._flush_late()
+        for run in self.still_open():
+            found = executed(run, self._tape, death=death) if death else None
+            self._entries.append(SpooledCell(run.cell, run.source, found))
+        return self._entries
+
+    def _finish(self, run: Cell) -> None:
+        self._flush_late()
+        del self._open[run.msg_id]
+        found = executed(run, self._tape)
+        self._entries.append(SpooledCell(run.cell, run.source, found))
+
+    def _add_late(self, message: Message) -> None:
+        cell = cell_of(message.parent)
+        if cell is not None:
+            outputs, _ = self._late.get(cell) or (Outputs(), 0)
+            outputs.add(message)
+            self._late[cell] = (outputs, message.number)
+
+    def _flush_late(self) -> None:
+        for cell, (outputs, number) in self._late.items():
+            self._entries.append(SpooledOutput(cell, outputs.result(), number))
+        self._late.clear()

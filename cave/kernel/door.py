@@ -1,0 +1,98 @@
+"""The host's side of the door: descriptors to and from the kernel, and files in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_LIMIT = 30.0
+_ALIGN = 64
+_SLICE = 64 << 20
+_GET_SEALS = 1034
+_SEALED = 0x000E  # F_SEAL_SHRINK | GROW | WRITE
+
+
+class DoorError(OSError):
+    """The kernel did not answer at the door, or gave what cannot be trusted."""
+
+
+def give(door: Path, fd: int) -> str:
+    """Pass a descriptor to the kernel (ours stays open); the token that it lies under."""
+    token = secrets.token_hex(8)
+    with _visit(door) as connection:
+        request = json.dumps({"op": "give", "token": token}).encode()
+        socket.send_fds(connection, [request], [fd])
+        if not connection.recv(4096):
+            raise DoorError("the kernel refused the descriptor")
+    return token
+
+
+def take(door: Path, token: str) -> int:
+    """The descriptor that the kernel holds under `token`; the caller closes it."""
+    with _visit(door) as connection:
+        connection.send(json.dumps({"op": "take", "token": token}).encode())
+        _, fds, _, _ = socket.recv_fds(connection, 4096, 1)
+    if len(fds) != 1:
+        raise DoorError("the kernel gave no descriptor")
+    return fds[0]
+
+
+@contextlib.contextmanager
+def _visit(door: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_LIMIT)
+        connection.connect(os.fspath(door))
+        yield connection
+
+
+@contextlib.contextmanager
+def parcel(buffers: Sequence[memoryview], folder: Path) -> Iterator[tuple[int, list[list[int]]]]:
+    """A file in memory with `buffers`, and where each lies in it (offset, size)."""
+    fd = _file(folder)
+    try:
+        layout, end = [], 0
+        for buffer in buffers:
+            offset = -(-end // _ALIGN) * _ALIGN
+            _write(fd, buffer, offset)
+            layout.append([offset, buffer.nbytes])
+            end = offset + buffer.nbytes
+        os.ftruncate(fd, max(end, 1))
+        yield fd, layout
+    finally:
+        os.close(fd)
+
+
+def _file(folder: Path) -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("cave", os.MFD_CLOEXEC)
+    fd, name = tempfile.mkstemp(dir=folder)
+    Path(name).unlink()
+    return fd
+
+
+def _write(fd: int, buffer: memoryview, offset: int) -> None:
+    view, done = buffer.cast("B"), 0
+    while done < view.nbytes:
+        done += os.pwrite(fd, view[done : done + _SLICE], offset + done)
+
+
+def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
+    """Map what the kernel gave (`fd` is closed). Raises `DoorError` unless it is sealed."""
+    try:
+        if hasattr(os, "memfd_create") and fcntl.fcntl(fd, _GET_SEALS) & _SEALED != _SEALED:
+            raise DoorError("the kernel gave a file that it could still change")
+        size = os.fstat(fd).st_size
+        if not all(0 <= offset and 0 <= length <= size - offset for offset, length in layout):
+            raise DoorError("the kernel described a file wrongly")
+        view = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
+    finally:
+        os.close(fd)
+    return [view[offset : offset + length] for offset, length in layout]

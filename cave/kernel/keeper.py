@@ -1,0 +1,190 @@
+"""The keeper: a small process that owns a kernel's process tree and its exit status.
+
+`python -I -S keeper.py STATUS LOG CWD LIFELINE FDS -- ARGV...`, standard library only.
+
+It starts ARGV in a session of its own, which inherits FDS, says `PID\\n` on the socket LIFELINE,
+and waits there for one byte from its host, which then has recorded the kernel; end of file instead means
+that the host is gone and nobody will ever know of this kernel. When the kernel ends, or on
+SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends everything below
+itself until nothing is left, and exits. Orphans of the kernel fall to it (child subreaper).
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(argv: list[str]) -> None:
+    """Keep one kernel from its start to the end of its tree."""
+    status, log, cwd, lifeline, fds, dashes, *command = argv
+    assert dashes == "--"
+    line = int(lifeline)
+    os.set_inheritable(line, False)  # noqa: FBT003
+    wake = _wake_on_signals()
+    libc = _libc()
+    if libc is not None:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ooms = _oom_kills()
+    pid = _spawn(command, cwd, log, libc)
+    for fd in filter(None, fds.split(",")):
+        os.close(int(fd))  # else clients of a dead kernel would wait instead of being refused
+    os.write(line, b"%d\n" % pid)
+    if not _wait(pid, wake, line):
+        os.kill(pid, signal.SIGKILL)
+    code = _reap(pid)
+    _write_status(status, pid, code, oom=code == -signal.SIGKILL and _oom_kills() > ooms)
+    _end_tree()
+
+
+def _libc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc if hasattr(libc, "prctl") else None
+
+
+def _wake_on_signals() -> int:
+    """The end of a pipe that gets a byte per signal."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # noqa: FBT003
+    os.set_blocking(writing, False)  # noqa: FBT003
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return reading
+
+
+def _spawn(command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None) -> int:
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _become_kernel(cwd, log)
+        if libc is not None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == keeper:
+            os.execvp(command[0], command)
+    except OSError as exc:
+        print(f"cave: cannot start {command[0]!r}: {exc}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def _become_kernel(cwd: str, log: str) -> None:
+    os.setsid()
+    # a host started by `nohup` or a task runner passes ignored and blocked signals on
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.chdir(cwd)
+
+
+def _wait(pid: int, wake: int, line: int) -> bool:
+    """Until the kernel ends. False when it is to be ended."""
+    poll = select.poll()
+    poll.register(wake, select.POLLIN)
+    poll.register(line, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd == line:
+                poll.unregister(line)
+                if not os.read(line, 1):
+                    return False
+            elif signal.SIGTERM in os.read(wake, 512):
+                return False
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return True
+        _reap_orphans(pid)
+
+
+def _reap(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _reap_orphans(kernel: int) -> None:
+    """Bury the dead that fell to us, but leave the kernel's status for later."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid == kernel:
+            return
+        os.waitpid(found.si_pid, 0)
+
+
+def _write_status(path: str, pid: int, code: int, *, oom: bool) -> None:
+    end = f'"signal": {-code}' if code < 0 else f'"status": {code}'
+    text = f'{{"pid": {pid}, {end}, "oom": {"true" if oom else "false"}}}'
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".new", path)
+    except OSError as exc:
+        print(f"cave: cannot write {path}: {exc}", file=sys.stderr)
+
+
+def _end_tree() -> None:
+    """Kill children until there are none; what they leave behind falls to us in turn."""
+    while True:
+        try:
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ProcessLookupError:
+            continue
+        except ChildProcessError:
+            return
+        time.sleep(0.002)
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return [pid for pid in _processes() if _parent(pid) == me]
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _oom_kills() -> int:
+    """Processes of our cgroup that the system ended for memory, as its counter says."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            group = next(line[3:].strip() for line in file if line.startswith("0::"))
+        with open(f"/sys/fs/cgroup{group}/memory.events", encoding="utf-8") as file:
+            counters = dict(line.split() for line in file)
+        return int(counters.get("oom_kill", 0))
+    except (OSError, ValueError, StopIteration):
+        return 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,524 @@
+"""One kernel as its host commands it: the `Kernel` of `cave.ports`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from cave.errors import KernelDied, LeaseLost, NotPortable, PutError, UnknownName
+from cave.events import EndReason, Output, Variable
+from cave.kernel import cells, door, launch, output, processes, spool
+from cave.kernel.cells import Cell, Gap, Tape
+from cave.kernel.client import Client, Refused, fault
+from cave.kernel.launch import Record
+from cave.kernel.processes import Process
+from cave.kernel.wire import Codec, Message
+from cave.ports import Death, Executed, KernelFacts, SpooledCell, SpooledOutput
+
+GRACE = 10.0
+"""Seconds that an interrupted cell has to stop."""
+TIMEOUT_GRACE = 2.0
+"""Seconds from SIGINT to SIGKILL of a cell that passed its time limit."""
+_POLITE = 2.0
+_INLINE = 64 << 10
+_STATUS_WAIT = 2.0
+_REMEMBERED = 10_000
+
+
+class Kernel:
+    """A live kernel. Made by `start` and `adopt`; `end` or `detach` lets go of it."""
+
+    def __init__(self, record: Record, home: Path, *, facts: KernelFacts) -> None:
+        self.facts = facts
+        self.death: Death | None = None
+        self.on_late: Callable[[SpooledOutput], None] | None = None
+        """Called with output that comes after its cell has ended."""
+        self.on_foreign: Callable[[SpooledCell], None] | None = None
+        """Called with the ends of cells that foreign clients ran."""
+        self._record = record
+        self._home = home
+        self._codec = Codec(record.key)
+        self._tape = Tape(home / "spool", self._codec)
+        self._client = Client(record.base, self._codec)
+        self._process = Process(record.pid)
+        self._keeper = _process(record.keeper, record.keeper_began)
+        self._dead = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._welcome = asyncio.Event()
+        self._ending: Literal["closed", "restart"] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._newest = 0
+        self._held: list[Message] | None = []
+        self._ended: dict[str, int] = {}
+        self._late: set[int] = set()
+        self._foreign: dict[str, Cell] = {}
+        self._process.on_end(self._on_end)
+        self._client.wire.on("iopub", self._on_iopub)
+        self._client.wire.subscribe()
+
+    @property
+    def client(self) -> Client:
+        """Its channels (for the start)."""
+        return self._client
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    # -- cells -------------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        source: str,
+        *,
+        cell: int,
+        lease: int,
+        timeout: float | None = None,
+        on_output: Callable[[Output], None] | None = None,
+    ) -> Executed:
+        """Run one cell to its end; raises only `LeaseLost`."""
+        run = Cell(cell, cells.new_id(cell), source, on_output)
+        if self.death is not None:
+            return cells.executed(run, self._tape, death=self.death)
+        self._held = None
+        content = {
+            "code": source,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        self._client.start(run, content, {"cave": {"lease": lease, "cell": cell}})
+        try:
+            return await self._follow(run, timeout)
+        finally:
+            del self._client.cells[run.msg_id]
+
+    async def _follow(self, run: Cell, timeout: float | None) -> Executed:
+        if timeout is None:
+            await self._end_of(run)
+        else:
+            await self._end_within(run, timeout)
+        if run.refused is not None:
+            raise fault(run.refused)
+        self._remember(run)
+        if run.end is not None and not run.end.get("capped"):
+            return cells.executed(run, self._tape, death=None)
+        return await asyncio.to_thread(cells.executed, run, self._tape, death=self.death)
+
+    async def _end_of(self, run: Cell) -> None:
+        """Until the cell has ended, or the kernel."""
+        ends = [asyncio.ensure_future(e.wait()) for e in (run.done, self._dead)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    async def _end_within(self, run: Cell, timeout: float) -> None:
+        end = asyncio.ensure_future(self._end_of(run))
+        started = asyncio.ensure_future(run.started.wait())
+        await asyncio.wait([end, started], return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        steps = ((timeout, signal.SIGINT), (TIMEOUT_GRACE, signal.SIGKILL))
+        try:
+            for seconds, number in steps:
+                await asyncio.wait([end], timeout=seconds)
+                if end.done():
+                    return
+                run.timed_out = True
+                self._process.send(number)
+            await end
+        finally:
+            end.cancel()
+
+    def _remember(self, run: Cell) -> None:
+        """Output that comes from now on is late."""
+        if run.cell is not None:
+            self._ended[run.msg_id] = run.cell
+            while len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+
+    # -- what comes on IOPub -----------------------------------------------------------------
+
+    def _on_iopub(self, message: Message) -> None:
+        if message.type == "iopub_welcome":
+            self._welcome.set()
+        elif self._held is not None:
+            self._held.append(message)
+        else:
+            self._sort(message)
+
+    def _sort(self, message: Message) -> None:
+        """Give a message to the cell that it belongs to."""
+        if message.number <= self._newest:
+            return
+        self._newest = message.number
+        if run := self._client.cells.get(message.parent):
+            run.take(message)
+        elif message.parent in self._ended:
+            self._came_late(message)
+        elif cells.cell_of(message.parent) is None:
+            self._came_from_foreign(message)
+
+    def _came_late(self, message: Message) -> None:
+        if message.type not in cells.OUTPUTS or self.on_late is None:
+            return
+        outputs = output.Outputs()
+        outputs.add(message)
+        self._late.add(message.number)
+        cell = self._ended[message.parent]
+        self.on_late(SpooledOutput(cell, outputs.result(), message.number))
+
+    def _came_from_foreign(self, message: Message) -> None:
+        if message.type == "execute_input":
+            run = Cell(None, message.parent, replies=False)
+            self._foreign[message.parent] = run
+        if (foreign := self._foreign.get(message.parent)) is None:
+            return
+        foreign.take(message)
+        if foreign.done.is_set():
+            del self._foreign[message.parent]
+            if self.on_foreign is not None:
+                found = cells.executed(foreign, self._tape)
+                self.on_foreign(SpooledCell(None, foreign.source, found))
+
+    # -- taking over -------------------------------------------------------------------------
+
+    async def catch_up(
+        self,
+        *,
+        lease: int,
+        after: int,
+        running: int | None,
+        on_output: Callable[[Output], None] | None = None,
+    ) -> Sequence[SpooledCell | SpooledOutput]:
+        """Raise the fence to `lease`; tell what came after message `after`, in order."""
+        if self._held is None:
+            self._held = []
+        await self._or_death(self._welcome.wait())
+        try:
+            hello = await self._client.request("control", "cave_hello_request", lease=lease)
+        except KernelDied:
+            self._held = None
+            return await asyncio.to_thread(self._left, after)
+        upto = int(hello.content.get("number") or 0)
+        gap = Gap(self._tape, skip={n for n in self._late if n > after})
+        await asyncio.to_thread(_feed, gap, self._tape.messages(after=after, upto=upto))
+        self._newest = max(self._newest, upto)
+        cut = [run for run in gap.still_open() if run.cell is not None and run.cell == running]
+        for run in cut:
+            run.on_output = on_output
+            self._client.cells[run.msg_id] = run
+        self._release()
+        found = gap.entries()
+        for run in cut:
+            await self._end_of(run)
+            del self._client.cells[run.msg_id]
+            self._remember(run)
+            done = await asyncio.to_thread(cells.executed, run, self._tape, death=self.death)
+            found = [e for e in found if not (isinstance(e, SpooledCell) and e.cell == running)]
+            found.append(SpooledCell(run.cell, run.source, done))
+        return found
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for message in held:
+            self._sort(message)
+
+    def _left(self, after: int) -> list[SpooledCell | SpooledOutput]:
+        return left(self._tape, after=after, death=self.death)
+
+    def ack(self, number: int) -> None:
+        """What came up to message `number` is journaled: its part of the spool may go."""
+        spool.acknowledge(self._tape.folder, number)
+        self._late = {late for late in self._late if late > number}
+
+    # -- objects -----------------------------------------------------------------------------
+
+    async def put(self, values: Mapping[str, Any], *, lease: int) -> Sequence[Variable]:
+        """Bind objects. Raises `PutError` naming the variable, and binds none then."""
+        from cave.kernel import values as codecs
+
+        parcel = codecs.pack(values, peer=self.facts)
+        views = [memoryview(buffer).cast("B") for buffer in parcel.buffers]
+        names = ", ".join(map(repr, values))
+        content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
+        try:
+            if sum(view.nbytes for view in views) < _INLINE:
+                reply = await self._put(content, [parcel.header, *views], lease)
+            else:
+                reply = await asyncio.to_thread(self._hand_over, content, views)
+                reply = await self._put(content, [parcel.header], lease)
+        except Refused as exc:
+            raise PutError(f"cannot put {names}: {exc.text or exc.name}") from exc
+        except (OSError, MemoryError) as exc:
+            if self.death is not None:
+                raise self._died() from exc
+            raise PutError(
+                f"cannot put {names}: {exc or type(exc).__name__}; free some memory, or write "
+                f"the data to a file and read that in a cell"
+            ) from exc
+        return cells.variables_of(reply.content.get("variables"))
+
+    def _hand_over(self, content: dict[str, Any], views: Sequence[memoryview]) -> None:
+        with door.parcel(views, Path(self._record.runtime)) as (fd, layout):
+            content["token"] = door.give(self._record.door, fd)
+            content["layout"] = layout
+
+    async def _put(
+        self, content: Mapping[str, Any], buffers: Sequence[bytes | memoryview], lease: int
+    ) -> Message:
+        return await self._client.request(
+            "shell", "cave_put_request", content, lease=lease, buffers=buffers
+        )
+
+    async def get(self, name: str, *, lease: int, allow_pickle: bool = False) -> Any:
+        """An object. Raises `UnknownName`, `NotPortable`."""
+        from cave.kernel import values as codecs
+
+        content = {"name": name, "allow_pickle": allow_pickle}
+        try:
+            reply = await self._client.request("shell", "cave_get_request", content, lease=lease)
+        except Refused as exc:
+            raise _get_error(name, exc) from exc
+        return await asyncio.to_thread(
+            lambda: codecs.unpack(self._parcel(reply), name=name, allow_pickle=allow_pickle)
+        )
+
+    def _parcel(self, reply: Message) -> Any:
+        from cave.kernel.values import Parcel
+
+        if not reply.buffers:
+            raise NotPortable("the kernel sent a parcel without a header")
+        header, *inline = reply.buffers
+        buffers = [memoryview(bytearray(buffer)) for buffer in inline]
+        if token := reply.content.get("token"):
+            try:
+                fd = door.take(self._record.door, str(token))
+                buffers = door.unpack(fd, _layout(reply.content.get("layout")))
+            except OSError as exc:
+                if self.death is not None:
+                    raise self._died() from exc
+                raise NotPortable(f"the object did not come through the door: {exc}") from exc
+        return Parcel(str(reply.content.get("kind")), bytes(header), buffers)
+
+    async def delete(self, names: Sequence[str], *, lease: int) -> None:
+        """Unbind names. Raises `UnknownName`, and unbinds none then."""
+        content = {"names": list(names)}
+        try:
+            await self._client.request("shell", "cave_delete_request", content, lease=lease)
+        except Refused as exc:
+            raise UnknownName(f"no variable {exc.text!r} in the session; type s.vars") from exc
+
+    async def variables(self, *, lease: int) -> Sequence[Variable]:
+        """The user's variables, in the order of their making."""
+        reply = await self._client.request("shell", "cave_variables_request", lease=lease)
+        return cells.variables_of(reply.content.get("variables"))
+
+    async def admit_foreign(self, *, lease: int) -> None:
+        """Let other clients run cells from now on."""
+        await self._client.request("control", "cave_admit_request", {"admit": True}, lease=lease)
+
+    async def status(self) -> Mapping[str, Any]:
+        """What runs now, and how the spool does; answered also while a cell runs."""
+        return (await self._client.request("control", "cave_status_request")).content
+
+    # -- stopping ----------------------------------------------------------------------------
+
+    async def interrupt(self, *, kill: bool = False, grace: float = GRACE) -> bool:
+        """SIGINT to the running cell; after `grace` seconds SIGKILL when `kill`."""
+        if self.death is not None:
+            return True
+        try:
+            async with asyncio.timeout(grace):
+                if not await self._stop():
+                    return True
+        except TimeoutError:
+            if not kill:
+                return False
+            self._process.send(signal.SIGKILL)
+            await self._dead.wait()
+        except KernelDied:
+            return True
+        return True
+
+    async def _stop(self) -> bool:
+        """Interrupt what runs, and wait until it has stopped. False when nothing ran."""
+        # the question may go unanswered while C code holds the interpreter: then something runs
+        asked = asyncio.ensure_future(self._running())
+        await asyncio.wait([asked], timeout=0.5)
+        if asked.done() and asked.result() is None:
+            return False
+        self._process.send(signal.SIGINT)
+        before = await asked
+        pause = 0.005
+        while (now := await self._running()) is not None and now == before:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+        return True
+
+    async def _running(self) -> str | None:
+        running = (await self.status()).get("running")
+        return str(running.get("msg_id")) if isinstance(running, dict) else None
+
+    async def end(self, *, reason: Literal["closed", "restart"]) -> None:
+        """End the process and all that it started; returns when none is left."""
+        self._ending = reason
+        if self.death is None:
+            _note(self._home, reason)
+            await self._ask_to_end()
+            if self._keeper is not None:
+                self._keeper.send(signal.SIGTERM)
+            else:
+                self._process.send(signal.SIGKILL)
+        await self._gone.wait()
+        await self.detach()
+
+    async def _ask_to_end(self) -> None:
+        """Let an idle kernel run exit functions and flush files; a busy one has no time."""
+        if self._client.cells:
+            return
+        with contextlib.suppress(TimeoutError, KernelDied, LeaseLost, Refused):
+            async with asyncio.timeout(_POLITE):
+                state = await self.status()
+                if state.get("running") is not None:
+                    return
+                lease = int(state.get("lease") or 0)
+                await self._client.request("control", "cave_end_request", lease=lease)
+                await self._dead.wait()
+
+    async def detach(self) -> None:
+        """Let go of the kernel and leave it running for the next owner."""
+        for task in self._tasks:
+            task.cancel()
+        self._client.close()
+        self._process.close()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    # -- death -------------------------------------------------------------------------------
+
+    def _on_end(self) -> None:
+        task = asyncio.ensure_future(self._bury())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _bury(self) -> None:
+        """The process is gone: find out how, tell those who wait, see that nothing is left."""
+        wait = _STATUS_WAIT if self._keeper is not None else 0
+        found = await processes.await_end_record(self._home / "end", limit=wait)
+        self.death = death_of(self._record, self._home, found, ending=self._ending)
+        self._client.fail(self._died())
+        self._dead.set()
+        await self._keeper_gone()
+        launch.remove(Path(self._record.runtime))
+        self._gone.set()
+
+    async def _keeper_gone(self) -> None:
+        if self._keeper is None:
+            return
+        gone = asyncio.Event()
+        self._keeper.on_end(gone.set)
+        await gone.wait()
+        await asyncio.to_thread(launch.reap, self._keeper.pid)
+
+    async def _or_death(self, waited: Any) -> None:
+        ends = [asyncio.ensure_future(waited), asyncio.ensure_future(self._dead.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    def _died(self) -> KernelDied:
+        death = self.death
+        if death is None:
+            return KernelDied("the kernel is gone")
+        return KernelDied(str(death), signal=death.signal, status=death.status)
+
+
+def _process(pid: int, began: float) -> Process | None:
+    try:
+        process = Process(pid)
+    except ProcessLookupError:
+        return None
+    if process.alive and process.began == began:
+        return process
+    process.close()
+    return None
+
+
+def _feed(gap: Gap, messages: Iterable[Message]) -> None:
+    for message in messages:
+        gap.add(message)
+
+
+def left(tape: Tape, *, after: int, death: Death | None) -> list[SpooledCell | SpooledOutput]:
+    """What a dead kernel's spool holds after message `after`."""
+    gap = Gap(tape)
+    _feed(gap, tape.messages(after=after))
+    return gap.entries(death or Death(0, "died"))
+
+
+def death_of(
+    record: Record,
+    home: Path,
+    found: Mapping[str, object] | None,
+    *,
+    ending: EndReason | None = None,
+) -> Death:
+    """How the kernel ended, from the keeper's word and its own."""
+    found = found or {}
+    number, status = found.get("signal"), found.get("status")
+    oom = "the system ended it for want of memory" if found.get("oom") else ""
+    return Death(
+        pid=record.pid,
+        reason=ending or _noted(home),
+        signal=number if isinstance(number, int) else None,
+        status=status if isinstance(status, int) else None,
+        detail=oom,
+    )
+
+
+def _note(home: Path, reason: str) -> None:
+    with contextlib.suppress(OSError):
+        (home / "reason").write_text(reason, "utf-8")
+
+
+def _noted(home: Path) -> EndReason:
+    try:
+        reason = (home / "reason").read_text("utf-8")
+    except OSError:
+        return "died"
+    match reason:
+        case "idle" | "closed" | "restart":
+            return reason
+        case _:
+            return "died"
+
+
+def _get_error(name: str, exc: Refused) -> Exception:
+    match exc.name:
+        case "KeyError":
+            return UnknownName(f"no variable {name!r} in the session; type s.vars")
+        case "Unportable":
+            return NotPortable(exc.text)
+        case _:
+            return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
+
+
+def _layout(value: Any) -> list[list[int]]:
+    if not isinstance(value, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
+        for pair in value
+    ):
+        raise door.DoorError("the kernel described a file wrongly")
+    return value
+
+

@@ -1,0 +1,303 @@
+"""Bringing a kernel up: folders, sockets, the keeper, and the record that outlives the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cave.errors import KernelStartError
+from cave.kernel import processes
+
+OWN = "cave-python"
+_LONGEST_PATH = 107
+_SCRUBBED = {"PYTHONPATH", "PYTHONHOME", "JPY_PARENT_PID", "PYTHONSAFEPATH"}
+_HERE = Path(__file__).resolve().parent
+_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one kernel."""
+
+    session: str
+    folder: Path
+    """The session's own folder on disk; spool and logs go to `folder/kernels/NUMBER`."""
+    workdir: Path
+    """The working directory of cells."""
+    runtime: Path
+    """Where sockets live, in a short subfolder; made with mode 0700, and checked."""
+    number: int
+    """Counts the session's kernels."""
+    kernel: str = OWN
+    """Name of a kernelspec."""
+    python: str | None = None
+    """Interpreter of the kernel; None means this one."""
+    idle_timeout: float | None = None
+    """Seconds after which a kernel that nobody uses ends by itself."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment beside the host's."""
+
+    @property
+    def home(self) -> Path:
+        """Where this kernel's spool, log and record are."""
+        return home(self.folder, self.number)
+
+
+def home(folder: Path, number: int) -> Path:
+    return folder / "kernels" / str(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is written down of a kernel, so that another host can take it over."""
+
+    session: str
+    number: int
+    pid: int
+    began: float
+    keeper: int
+    keeper_began: float
+    boot: str
+    base: str
+    """Path of the sockets, without the port."""
+    runtime: str
+    """The folder of the sockets and the connection file; removed when the kernel has ended."""
+    key: str
+    profile: str = "open"
+    python: str = ""
+    executable: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    format: int = 1
+
+    @property
+    def connection_file(self) -> Path:
+        return Path(self.runtime, "kernel.json")
+
+    @property
+    def door(self) -> Path:
+        return Path(f"{self.base}-6")
+
+    def write(self, path: Path) -> None:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        new = path.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text(json.dumps(fields), "utf-8")
+        new.replace(path)
+
+
+def read_record(path: Path) -> Record | None:
+    """The record; None when there is none that can be read."""
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+        return Record(**{k: v for k, v in fields.items() if k in Record.__dataclass_fields__})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+# -- folders and sockets ---------------------------------------------------------------------
+
+
+def make_runtime(base: Path) -> Path:
+    """A new private folder for sockets below `base`, or below a shorter one when that is long."""
+    folder = _private(base)
+    if len(os.fsencode(folder)) + len("/12345678/k-1") > _LONGEST_PATH:
+        folder = _private(Path(tempfile.gettempdir(), f"cave-{os.getuid()}"))
+    if len(os.fsencode(folder)) + len("/12345678/k-1") > _LONGEST_PATH:
+        folder = _private(Path("/tmp", f"cave-{os.getuid()}"))  # noqa: S108 - checked to be ours
+    runtime = folder / secrets.token_hex(4)
+    runtime.mkdir(mode=0o700)
+    return runtime
+
+
+def _private(folder: Path) -> Path:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+    except OSError as exc:
+        raise KernelStartError(f"the runtime folder {folder} cannot be made: {exc}") from exc
+    if not stat.S_ISDIR(facts.st_mode):
+        raise KernelStartError(f"the runtime folder {folder} is no folder; remove it")
+    if facts.st_uid != os.getuid():
+        raise KernelStartError(
+            f"the runtime folder {folder} belongs to user {facts.st_uid}; "
+            f"set another one: export CAVE_RUNTIME_DIR=..."
+        )
+    if facts.st_mode & 0o077:
+        raise KernelStartError(
+            f"the runtime folder {folder} is open to others; type: chmod 700 {folder}"
+        )
+    return folder.resolve()
+
+
+def listen(base: str) -> list[socket.socket]:
+    """Five channels and the door, bound and listening before there is a kernel."""
+    sockets = []
+    for port in range(1, 7):
+        kind = socket.SOCK_SEQPACKET if port == 6 else socket.SOCK_STREAM
+        listener = socket.socket(socket.AF_UNIX, kind)
+        sockets.append(listener)
+        listener.bind(f"{base}-{port}")
+        listener.listen(128)
+    return sockets
+
+
+def write_connection_file(path: Path, base: str, key: str, kernel: str) -> None:
+    """A connection file as every Jupyter client reads it."""
+    content = {
+        **_PORTS,
+        "transport": "ipc",
+        "ip": base,
+        "key": key,
+        "signature_scheme": "hmac-sha256",
+        "kernel_name": kernel,
+    }
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content, indent=1), "utf-8")
+
+
+# -- the keeper ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Kept:
+    """A keeper that was just started, and its kernel."""
+
+    keeper: int
+    pid: int
+    line: socket.socket
+    """Closing it without `confirm` ends them."""
+
+    def confirm(self) -> None:
+        """The kernel is recorded: from now on it outlives us."""
+        self.line.send(b"+")
+        self.line.close()
+
+
+def spawn(launch: Launch, argv: Sequence[str], fds: Sequence[int]) -> Kept:
+    """Start a keeper that starts `argv`."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        numbers = ",".join(map(str, fds))
+        args = [str(launch.home / "end"), str(launch.home / "log"), str(launch.workdir)]
+        args += [str(theirs.fileno()), numbers, "--", *argv]
+        with (launch.home / "keeper.log").open("ab") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), *args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno(), *fds],
+                env=environment(launch.env),
+                start_new_session=True,
+                cwd="/",
+            )
+    keeper.returncode = 0  # it outlives us on purpose; `reap` buries it when it ends
+    ours.settimeout(10)
+    pid = ours.recv(64)
+    if not pid:
+        ours.close()
+        reap(keeper.pid)
+        tail = read_tail(launch.home / "keeper.log")
+        raise KernelStartError(f"the kernel's keeper did not start; it printed:\n{tail}")
+    return Kept(keeper.pid, int(pid), ours)
+
+
+def reap(pid: int) -> None:
+    """Bury a keeper, when it is our child."""
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """What a kernel inherits: ours without what would break it or is not its business."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _SCRUBBED and not name.startswith("CAVE_") and not name.endswith("_API_KEY")
+    }
+    return {**kept, **extra}
+
+
+def own_argv(launch: Launch, runtime: Path, fds: Sequence[int]) -> list[str]:
+    """The command of our own kernel."""
+    settings = {
+        "fds": list(fds),
+        "folder": str(launch.home),
+        "runtime": str(runtime),
+        "idle_timeout": launch.idle_timeout,
+    }
+    return [
+        launch.python or sys.executable,
+        str(_HERE.parent / "inkernel"),
+        "-f",
+        str(runtime / "kernel.json"),
+        "--cave",
+        json.dumps(settings),
+    ]
+
+
+def spec_argv(launch: Launch, runtime: Path) -> list[str]:
+    """The command of another kernelspec. Raises `KernelStartError` when there is none."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    manager = KernelSpecManager()
+    try:
+        spec = manager.get_kernel_spec(launch.kernel)
+    except NoSuchKernel:
+        names = ", ".join(sorted({OWN, *manager.find_kernel_specs()}))
+        raise KernelStartError(f"no kernelspec {launch.kernel!r}; there are: {names}") from None
+    values = {"connection_file": str(runtime / "kernel.json"), "resource_dir": spec.resource_dir}
+    argv = [_substituted(part, values) for part in spec.argv]
+    if argv and argv[0] in {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}:
+        argv[0] = launch.python or sys.executable
+    return argv
+
+
+def _substituted(part: str, values: Mapping[str, Any]) -> str:
+    for name, value in values.items():
+        part = part.replace("{%s}" % name, str(value))
+    return part
+
+
+def read_tail(path: Path, size: int = 4000) -> str:
+    """The end of a log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - size, 0))
+            return file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of ours and what is in it; no error when it is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
+    """The record of a kernel that was just started."""
+    return Record(
+        session=launch.session,
+        number=launch.number,
+        pid=kept.pid,
+        began=processes.started(kept.pid),
+        keeper=kept.keeper,
+        keeper_began=processes.started(kept.keeper),
+        boot=processes.boot_id(),
+        base=str(runtime / "k"),
+        runtime=str(runtime),
+        key=key,
+    )
