@@ -10,6 +10,7 @@ from typing import Any
 from cave.display.safe import escaped, image, visible
 from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
+from cave.errors import CellError
 from cave.events import Output, Usage, Variable
 from cave.turn import Cell, Step, Turn, clip
 
@@ -19,8 +20,17 @@ OUTPUTS = 100
 """Outputs of one cell; the number of the others is named."""
 ROWS = 200
 """Rows of a table; the number of the others is named."""
-MARKS = {"ok": ("✓", "c-ok"), "done": ("✓", "c-ok"), "running": ("●", "c-warn")}
-BAD = ("✗", "c-bad")
+GOOD, WAITS, BAD = ("✓", "c-ok"), ("●", "c-warn"), ("✗", "c-bad")
+MARKS = {
+    "ok": GOOD,
+    "done": GOOD,
+    "running": WAITS,
+    "interrupted": WAITS,
+    "needs_approval": WAITS,
+    "needs_decision": WAITS,
+    "needs_attention": WAITS,
+    "over_budget": WAITS,
+}
 
 
 @dataclass(slots=True)
@@ -66,7 +76,7 @@ def _body(value: Any) -> str | None:
         case Turn():
             return turn(Shown.of(value))
         case Step():
-            return step(value, unfolded=True)
+            return step(value) if value.cell is None else cell(value.cell)
         case Cell():
             return cell(value)
         case VarTable():
@@ -86,12 +96,13 @@ def turn(shown: Shown) -> str:
     facts = [f"{len(shown.steps)} step{'s' * (len(shown.steps) != 1)}", *_spent(shown.usage)]
     bar = (
         f'<div class="c-bar"><b><span class="{css}">{mark}</span> Turn {shown.n}</b>'
-        f"<span>{escaped(shown.status)}</span>{_spans(facts)}</div>"
+        f"<span>{escaped(shown.status.replace('_', ' '))}</span>{_spans(facts)}</div>"
     )
+    done = shown.status == "done"
     parts = [
         bar,
         f'<div class="c-ask">{escaped(clip(shown.prompt, TEXT))}</div>' if shown.prompt else "",
-        *(step(s, running=shown.running) for s in shown.steps if s.cell is not None),
+        *(step(s, fold=done, running=shown.running) for s in shown.steps if s.cell is not None),
     ]
     if shown.thinking:
         parts.append(f'<div class="c-news">{escaped(shown.thinking[-2_000:])}</div>')
@@ -117,8 +128,8 @@ def _spans(facts: Iterable[str]) -> str:
     return "".join(f"<span>{escaped(fact)}</span>" for fact in facts)
 
 
-def step(value: Step, *, unfolded: bool = False, running: int | None = None) -> str:
-    """A step: its note, and its cell to unfold. A failed or running one is unfolded."""
+def step(value: Step, *, fold: bool = True, running: int | None = None) -> str:
+    """A step: its note, and its cell to unfold. A failed one is open unless all `fold`."""
     own = value.cell
     if own is None:
         return f"<p>{escaped(value.note or 'answer')}</p>"
@@ -127,7 +138,7 @@ def step(value: Step, *, unfolded: bool = False, running: int | None = None) -> 
     note = escaped(value.note or own.source.strip().split("\n", 1)[0][:100])
     seen = "" if status == "ok" else f" {escaped(status)}"
     seconds = "" if status == "running" else f" · {own.seconds:.1f} s"
-    opened = "" if status == "ok" and not unfolded else " open"
+    opened = "" if fold or status == "ok" else " open"
     return (
         f'<details{opened}><summary><span class="{css}">{mark}{seen}</span> {note} '
         f'<span class="c-dim">cell {own.n}{seconds}</span></summary>{_inside(own)}</details>'
@@ -144,8 +155,8 @@ def cell(value: Cell) -> str:
     return (
         f'<div class="c-bar"><b><span class="{css}">{mark}</span> Cell {value.n}</b>'
         f"<span>{escaped(value.status)}</span><span>{value.seconds:.1f} s</span>"
-        f"<span>{escaped(value.origin)}</span>{note}</div><details open><summary>source and "
-        f"output</summary>{_inside(value)}</details>"
+        f"<span>{escaped(value.origin)}</span>{note}</div>"
+        f'<div class="c-box">{_inside(value)}</div>'
     )
 
 
@@ -158,12 +169,21 @@ def _inside(value: Cell) -> str:
         bound = f", all of it is <code>{escaped(value.bound)}</code>" if value.bound else ""
         parts.append(f'<div class="c-news">{value.full_size:,} characters{bound}</div>')
     if value.error is not None:
-        trace = value.error.traceback or str(value.error)
-        text = trace if str(value.error).strip() in trace else f"{trace}\n{value.error}"
-        parts.append(f'<pre class="c-bad">{escaped(clip(text, TEXT))}</pre>')
+        parts.append(_fault(value.error))
     if not value.delta.empty:
         parts.append(f'<div class="c-news">{_changed(value)}</div>')
     return "".join(parts)
+
+
+def _fault(error: CellError) -> str:
+    """The exception's own text, and its traceback to unfold."""
+    said = f'<pre class="c-bad">{escaped(clip(str(error), TEXT))}</pre>'
+    if not error.traceback:
+        return said
+    trace = escaped(clip(error.traceback, TEXT))
+    return (
+        f"{said}<details class='c-trace'><summary>traceback</summary><pre>{trace}</pre></details>"
+    )
 
 
 def _changed(value: Cell) -> str:

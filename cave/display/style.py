@@ -35,15 +35,18 @@ color:var(--c-dim);font-size:12px}
 .cave .c-bar b{color:var(--c-fg);font-size:13px}
 .cave .c-ask{margin:.3em 0 .5em;padding:.1em .8em;border-left:3px solid var(--c-link);
 white-space:pre-wrap;overflow-wrap:anywhere}
-.cave details{border:1px solid var(--c-line);border-radius:6px;margin:.3em 0;overflow:hidden}
+.cave details,.cave .c-box{border:1px solid var(--c-line);border-radius:6px;margin:.3em 0;
+overflow:hidden}
+.cave .c-trace{border:0;margin:0;font-size:12px;color:var(--c-dim)}
 .cave summary{cursor:pointer;padding:.25em .7em;overflow-wrap:anywhere}
-.cave details[open]>summary{border-bottom:1px solid var(--c-line)}
+.cave details[open]:not(.c-trace)>summary{border-bottom:1px solid var(--c-line)}
 .cave .c-dim{color:var(--c-dim)}
 .cave .c-ok{color:var(--c-ok)}
 .cave .c-bad{color:var(--c-bad)}
 .cave .c-warn{color:var(--c-warn)}
 .cave pre{margin:0;padding:.5em .8em;background:none;color:var(--c-fg);border:0;overflow:auto;
-max-height:26em;white-space:pre;font:12px/1.45 var(--jp-code-font-family,ui-monospace,monospace)}
+scrollbar-color:var(--c-line) transparent;max-height:26em;white-space:pre;
+font:12px/1.45 var(--jp-code-font-family,ui-monospace,monospace)}
 .cave pre.c-code{background:var(--c-soft)}
 .cave pre.c-err{color:var(--c-dim)}
 .cave pre.c-bad{color:var(--c-bad)}
