@@ -13,7 +13,6 @@ Names are loaded at first use, so that `import cave` is light.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,16 +102,22 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        try:
-            return version("cave-runtime")
-        except PackageNotFoundError:
-            return "0+unknown"
+        return _version()
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'cave' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"cave.{module}"), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("cave-runtime")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -311,7 +311,7 @@ def open(  # noqa: A001 - the verb of the public API
             known._inner.apply(options)
             return known
         if not _sessions:
-            at_exit(_leave_all)
+            at_exit(leave_all)
         session = Session(AsyncSession(at, name, options))
         portal().call(session._inner.open())
         session._tell_losses()
@@ -365,7 +365,8 @@ def delete(name: str, store: Store | str | Path | None = None) -> None:
         portal().call(home.at(store=store).forget(name))
 
 
-async def _leave_all() -> None:
+async def leave_all() -> None:
+    """Let go of every session and store of this process; kernels go on."""
     for session in list(_sessions.values()):
         await session._inner.leave()
     _sessions.clear()

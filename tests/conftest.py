@@ -66,3 +66,18 @@ def belongs(process: psutil.Process, home: Path) -> bool:
         )
     except (psutil.Error, OSError):
         return False
+
+
+@pytest.fixture
+def sessions(home: Path) -> Iterator[None]:
+    """Every session of the test's home is deleted at its end, and the store is let go."""
+    yield
+    import cave
+    from cave import facade
+    from cave.portal import portal
+
+    try:
+        for row in cave.sessions():
+            cave.delete(row.name)
+    finally:
+        portal().call(facade.leave_all())

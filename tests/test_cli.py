@@ -1,0 +1,273 @@
+"""The command line: every verb in a process of its own, over one home."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.usefixtures("sessions")
+
+
+def cave(*arguments: str, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `cave ARGUMENTS`; fails when the exit code is another."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from cave.cli import main; main()", *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table, a program and a scripted model."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"region": ["north", "south"], "amount": [1.5, 2.5]})
+    frame.to_csv("sales.csv", index=False)
+    Path("prog.py").write_text("total = float(sales.amount.sum())\nprint('total', total)\n")
+    Path("steps.py").write_text("steps = [('Sum it', 'print(sales.amount.sum())')]\n")
+    return tmp_path
+
+
+def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
+    """ask with data, run, vars, get, put, files, save, log, show, ls, export, close, rm: each
+    in its own process, on the same live objects."""
+    asked = cave("ask", "q3", "total?", "--data", "sales.csv", "--model", "script:steps.py")
+    assert asked.stdout.strip() == "4.0"
+    assert "sales" in asked.stderr
+    assert cave("run", "q3", "prog.py").stdout.strip() == "total 4.0"
+    rows = json.loads(cave("vars", "q3", "--json").stdout)
+    assert [(r["name"], r["type"]) for r in rows] == [("sales", "DataFrame"), ("total", "float")]
+    assert "DataFrame" in cave("vars", "q3").stdout
+    cave("get", "q3", "sales", "-o", "back.csv")
+    assert pd.read_csv("back.csv").amount.tolist() == [1.5, 2.5]
+    assert cave("get", "q3", "total").stdout.strip() == "4.0"
+    assert json.loads(cave("get", "q3", "total", "--json").stdout) == 4.0
+    cave("put", "q3", "other=sales.csv")
+    cave("run", "q3", "-", stdin="open('note.txt', 'w').write(str(len(other)))")
+    assert cave("files", "q3").stdout.split() == ["note.txt"]
+    cave("save", "q3", "note.txt", "taken/")
+    assert Path("taken/note.txt").read_text() == "2"
+    lines = [json.loads(line) for line in cave("log", "q3", "--json").stdout.splitlines()]
+    assert [e["seq"] for e in lines] == list(range(1, len(lines) + 1))
+    assert {"turn.started", "cell.finished", "values.put"} <= {e["type"] for e in lines}
+    assert "cell.started" in cave("log", "q3").stdout
+    shown = json.loads(cave("show", "q3", "--json").stdout)
+    assert (shown["cells"], len(shown["turns"])) == (3, 1)
+    assert "kernel" in cave("show", "q3").stdout
+    assert [r["name"] for r in json.loads(cave("ls", "--json").stdout)] == ["q3"]
+    cave("export", "q3", "-o", "q3.ipynb")
+    assert json.loads(Path("q3.ipynb").read_text())["nbformat"] == 4
+    closed = cave("close", "q3")
+    assert "sales (DataFrame)" in closed.stderr
+    cave("rm", "q3", "--yes")
+    assert json.loads(cave("ls", "--json").stdout) == []
+
+
+def test_a_wrong_name_proposes_the_right_one(desk: Path) -> None:
+    """Verbs that do not create say which session is meant, with exit code 2."""
+    cave("run", "q3", "-", stdin="x = 1")
+    for verb in (["show"], ["log"], ["vars"], ["close"], ["interrupt"], ["files"], ["resume"]):
+        done = cave(*verb, "q2", code=2)
+        assert "no session 'q2'; did you mean 'q3'?" in done.stderr
+        assert done.stdout == ""
+    assert [r["name"] for r in json.loads(cave("ls", "--json").stdout)] == ["q3"]
+
+
+def test_exit_codes_and_errors(desk: Path) -> None:
+    """A failing cell is 1, a usage error 2, no model 1 with what to type, over budget 4."""
+    assert "ZeroDivisionError" in cave("run", "e", "-", stdin="1/0", code=1).stdout
+    cave("run", "e", "absent.py", code=2)
+    cave("ask", "a/b", "hi", code=2)
+    cave("nonsense", code=2)
+    assert "ANTHROPIC_API_KEY" in cave("ask", "e", "hi", code=1).stderr
+    Path("loop.py").write_text("steps = ['a = 1', 'b = 2', 'c = 3']\n")
+    done = cave("ask", "e", "hi", "--model", "script:loop.py", "--steps", "2", code=4)
+    assert "over_budget" in done.stderr
+    Path("end.py").write_text("steps = ['print(a + b)']\n")
+    assert cave("resume", "e", "--model", "script:end.py").stdout.strip() == "3"
+    bad = cave("ask", "e", "hi", "--data", "absent.csv", code=2)
+    assert "absent.csv" in bad.stderr
+
+
+def test_log_follows_and_interrupt_reaches_another_process(desk: Path) -> None:
+    """log -f shows what another process does; interrupt stops it, and it exits with 130."""
+    command = [sys.executable, "-c", "from cave.cli import main; main()"]
+    Path("slow.py").write_text("import time\nprint('begun')\ntime.sleep(100)\n")
+    cave("run", "f", "-", stdin="y = 41")
+    follower = subprocess.Popen(
+        [*command, "log", "f", "-f", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    runner = subprocess.Popen([*command, "run", "f", "slow.py"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert follower.stdout is not None
+        for line in follower.stdout:
+            event = json.loads(line)
+            if event["type"] == "cell.started" and event["cell"] == 2:
+                break
+        time.sleep(0.5)
+        cave("interrupt", "f")
+        out, _ = runner.communicate(timeout=60)
+        assert runner.returncode == 130
+        assert "begun" in out
+    finally:
+        for process in (follower, runner):
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+    assert cave("get", "f", "y").stdout.strip() == "41"
+
+
+def test_ctrl_c_interrupts_the_cell(desk: Path) -> None:
+    """SIGINT to `cave run` interrupts the cell, keeps the session, exits with 130."""
+    import signal
+
+    Path("slow.py").write_text("import time\nprint('begun')\ntime.sleep(100)\n")
+    cave("run", "c", "-", stdin="y = 41")
+    runner = subprocess.Popen(
+        [sys.executable, "-c", "from cave.cli import main; main()", "run", "c", "slow.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while "cell=2" not in cave("log", "c").stdout.replace(" ", "").replace("cell.started", ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    time.sleep(0.5)
+    runner.send_signal(signal.SIGINT)
+    out, _ = runner.communicate(timeout=60)
+    assert runner.returncode == 130
+    assert "begun" in out
+    assert cave("get", "c", "y").stdout.strip() == "41"
+
+
+def test_data_of_every_kind(desk: Path) -> None:
+    """csv, tsv, parquet, json, xlsx and sqlite become objects in the session."""
+    import sqlite3
+
+    frame = pd.read_csv("sales.csv")
+    frame.to_csv("t.tsv", sep="\t", index=False)
+    frame.to_parquet("p.parquet")
+    frame.to_json("j.json", orient="records")
+    with pd.ExcelWriter("x.xlsx") as book:
+        frame.to_excel(book, sheet_name="one", index=False)
+        frame.to_excel(book, sheet_name="two", index=False)
+    connection = sqlite3.connect("d.sqlite")
+    frame.to_sql("sales", connection, index=False)
+    connection.close()
+    cave("put", "d", "t.tsv", "p.parquet", "j.json", "x.xlsx", "db=d.sqlite")
+    done = cave(
+        "run",
+        "d",
+        "-",
+        stdin="print(len(t), len(p), len(j), sorted(x),"
+        " db.execute('select sum(amount) from sales').fetchone()[0])",
+    )
+    assert done.stdout.strip() == "2 2 2 ['one', 'two'] 4.0"
+
+
+def test_ask_alone_is_a_prompt_loop(desk: Path) -> None:
+    """`cave ask NAME` in a terminal asks again and again until an empty line."""
+    import pty
+    import select
+
+    Path("two.py").write_text("steps = [lambda v: ('note', 'print(v.turn * 11)')] * 4\n")
+    Path("two.py").write_text(
+        "from cave.testing import Finish\nsteps = ['print(11)', Finish(), 'print(22)', Finish()]\n"
+    )
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from cave.cli import main; main()", "ask", "p", "--model",
+         "script:two.py"],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        close_fds=True,
+        env={**os.environ, "TERM": "dumb", "NO_COLOR": "1"},
+    )
+    os.close(child)
+    seen = b""
+
+    def until(text: bytes) -> None:
+        nonlocal seen
+        deadline = time.monotonic() + 60
+        while text not in seen:
+            assert time.monotonic() < deadline, seen
+            if select.select([parent], [], [], 1)[0]:
+                try:
+                    seen += os.read(parent, 65536)
+                except OSError:
+                    return
+        seen = seen.split(text, 1)[1]
+
+    try:
+        until(b"> ")
+        os.write(parent, b"first\n")
+        until(b"11")
+        until(b"> ")
+        os.write(parent, b"second\n")
+        until(b"22")
+        until(b"> ")
+        os.write(parent, b"\n")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
+
+
+def test_doctor_tries_this_machine_and_verifies_a_journal(home: Path) -> None:
+    """doctor tries home, journal and kernel; --verify finds a changed record by its number."""
+    import sqlite3
+
+    found = json.loads(cave("doctor", "--json").stdout)
+    states = {f["what"]: f["state"] for f in found}
+    assert states["kernel"] == "ok"
+    assert states["journal"] == "ok"
+    assert states["confinement"] == "DEGRADED"
+    cave("run", "v", "-", stdin="x = 1")
+    assert "whole" in cave("doctor", "--verify", "v").stdout
+    with sqlite3.connect(home / "cave.db") as connection:
+        (table,) = connection.execute(
+            "select name from sqlite_master where type='table' and name like '%event%'"
+        ).fetchone()
+        connection.execute(f"update {table} set body = replace(body, 'x = 1', 'x = 2') where seq = 3")
+    connection.close()
+    assert "3" in cave("doctor", "--verify", "v", code=1).stdout
+
+
+def test_models_lists_the_operators_and_help_every_verb() -> None:
+    """models says what is ready and what is missing; --help names every verb."""
+    out = cave("models").stdout
+    assert "anthropic" in out
+    assert "llama" in out
+    text = cave("--help").stdout
+    from cave.cli import _Verbs
+
+    for verb in _Verbs.modules:
+        assert f"  {verb} " in text
+
+
+def test_demo_tells_its_story(home: Path) -> None:
+    """demo without a model says that it is scripted, works on real data, repairs an error, and
+    leaves nothing behind."""
+    done = cave("demo")
+    assert "scripted operator" in done.stdout
+    assert "KeyError" in done.stdout
+    assert "late = session['late']" in done.stdout
+    assert "flights (" in done.stdout
+    assert json.loads(cave("ls", "--json").stdout) == []

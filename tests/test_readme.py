@@ -1,0 +1,91 @@
+"""The README's own commands and programs run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+OPERATOR = """
+steps = [
+    ("Sum by region", "top = sales.groupby('region').amount.sum().sort_values(ascending=False)\\ntop"),
+    ("Name the first", "print(top.index[0])"),
+]
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+
+
+def sales() -> pd.DataFrame:
+    return pd.DataFrame({"region": ["north", "south", "north"], "amount": [1.0, 5.0, 2.5]})
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, sessions: None, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with the files that the README's reader has, and a scripted model."""
+    monkeypatch.chdir(tmp_path)
+    sales().to_csv("sales.csv", index=False)
+    Path("report.py").write_text("print(sales.amount.mean())\n", encoding="utf-8")
+    Path("steps.py").write_text(OPERATOR, encoding="utf-8")
+    Path("out").mkdir()
+    monkeypatch.setenv("CAVE_MODEL", f"script:{tmp_path / 'steps.py'}")
+    return tmp_path
+
+
+def test_the_python_of_the_readme_runs(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its Python blocks, one after the other, give what their text says."""
+    names: dict[str, object] = {"sales": sales()}
+    for block in blocks("python"):
+        source = block.replace('s.save("chart.png", "out/")', "")
+        exec(compile(source, str(README), "exec"), names)
+    out = capsys.readouterr().out
+    assert "south" in out
+    assert names["top"].index[0] == "south"  # type: ignore[attr-defined]
+    assert (desk / "story.ipynb").is_file()
+
+
+def test_the_commands_of_the_readme_run(desk: Path) -> None:
+    """Its `cave` commands exit with 0, and the table taken out is right."""
+    cave = [sys.executable, "-c", "from cave.cli import main; main()"]
+    commands = [
+        line.removeprefix("$ ")
+        for block in blocks("console")
+        for line in block.splitlines()
+        if line.startswith("$ cave ")
+    ]
+    assert len(commands) >= 6
+    for command in commands:
+        done = subprocess.run(
+            [*cave, *shlex.split(command)[1:]],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=dict(os.environ),
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert pd.read_csv("top.csv").iloc[0, 0] == "south"
+
+
+def test_every_verb_and_setting_is_in_the_readme() -> None:
+    """The README names the settings that exist, and the table of models the operators."""
+    from dataclasses import fields
+
+    from cave.config import Settings
+
+    text = README.read_text(encoding="utf-8")
+    missing = [f.name for f in fields(Settings) if f"`{f.name}`" not in text]
+    assert not missing
+    for spec in ("anthropic", "openai:", "llama:", "script:", "human"):
+        assert f"`{spec}" in text
