@@ -50,7 +50,7 @@ class LlamaOperator:
     ) -> None:
         self.path = checked_gguf(path)
         self._context = context
-        self._threads = threads or max(1, min(8, len(os.sched_getaffinity(0))))
+        self._threads = threads or max(1, (os.cpu_count() or 2) // 2)
         self._sampling: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         if grammar == "fences":
             self._sampling["grammar"] = GRAMMAR
