@@ -266,8 +266,7 @@ def _script(told: Story) -> str:
         code, needs = script_cell(block)
         imports |= needs
         parts.append(f"# %% cell {block.started.cell}\n{code}")
-    head = "".join(f"import {name}\n" for name in sorted(imports))
-    body = "\n\n".join([head.rstrip(), *parts] if head else parts) + "\n"
+    body = "\n\n".join(["\n".join(sorted(imports)), *parts] if imports else parts) + "\n"
     facts = {"session": told.name, "seq": told.seq, "cells": _fingerprint([body])}
     return f"{MARK}{json.dumps(facts)}\n{body}"
 
@@ -277,7 +276,7 @@ def _commented(text: str) -> str:
 
 
 def script_cell(block: Block) -> tuple[str, set[str]]:
-    """A cell as lines of a plain script, and the modules that these need.
+    """A cell as lines of a plain script, and the imports that its beginning needs.
 
     A cell that failed may fail again without stopping the script; one that was stopped, died
     or is no Python is a comment. Magics are left out; `await` runs in a loop of its own.
@@ -290,15 +289,16 @@ def script_cell(block: Block) -> tuple[str, set[str]]:
     if tree is None or status not in {"ok", "error"}:
         why = f"# left out ({status}{fault})" if status != "ok" else "# left out (no plain Python)"
         return f"{why}\n{_commented(block.text)}", set()
-    needs = set()
+    source, needs = _without_future(source, tree)
+    tree = ast.parse(source)
     if _awaits(source):
         awaited = _awaited(source, tree, block)
         if awaited is None:
             return f"# left out (await at the top level)\n{_commented(block.text)}", set()
-        source, needs = awaited, {"asyncio"}
+        source, needs = awaited, needs | {"import asyncio"}
     if status == "error" and tree.body:
         head = f"with contextlib.suppress(Exception):  # it ended with an error{fault}\n"
-        source, needs = head + _indented(source), needs | {"contextlib"}
+        source, needs = head + _indented(source), needs | {"import contextlib"}
     return source.rstrip("\n"), needs
 
 
@@ -307,6 +307,16 @@ def _parsed(source: str) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def _without_future(source: str, tree: ast.Module) -> tuple[str, set[str]]:
+    """`from __future__` is only allowed at a script's beginning."""
+    found = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    lines = source.split("\n")
+    for node in found:
+        own = range(node.lineno - 1, node.end_lineno or node.lineno)
+        lines = [f"# {line}" if at in own else line for at, line in enumerate(lines)]
+    return "\n".join(lines), {ast.unparse(node) for node in found}
 
 
 def _awaits(source: str) -> bool:

@@ -177,6 +177,13 @@ def test_a_script_has_no_magics(tmp_path: Path) -> None:
     assert ran(path) == "1 2\n"
 
 
+def test_a_script_begins_with_its_futures(tmp_path: Path) -> None:
+    """`from __future__` of a later cell moves to where Python allows it."""
+    future = "from __future__ import (\n    annotations,\n)\nx: Missing = 1"
+    path = script(tmp_path, journal("y = 1", future, "print(x + y)"))
+    assert ran(path) == "2\n"
+
+
 @pytest.mark.parametrize("status", ["timeout", "interrupted", "died"])
 def test_a_script_leaves_out_what_was_stopped(tmp_path: Path, status: CellStatus) -> None:
     """A cell that was stopped or killed the kernel is a comment that says why."""
