@@ -62,7 +62,7 @@ def test_random_kills_lose_nothing_acknowledged(database: Path, start: Start) ->
     print(f"CAVE_CRASH_SEED={seed}")
     moments = random.Random(seed)
     least = {f"s{n}": 0 for n in range(4)}
-    for _ in range(3):
+    for _ in range(int(os.environ.get("CAVE_CRASH_ROUNDS", "3"))):
         process = start("several", 4)
         assert process.stdout is not None
         first = process.stdout.readline()

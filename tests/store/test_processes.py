@@ -22,7 +22,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.mark.parametrize("acquire", ["always", "when lost"])
 def test_two_processes_never_operate_at_once(database: Path, start: Start, acquire: str) -> None:
     """Operations of two processes follow each other whole, also when appending without acquire."""
-    rounds = 60
+    rounds = 40
 
     async def prepare() -> None:
         store = SQLStore(database)
@@ -68,12 +68,12 @@ def test_a_forked_child_opens_the_file_anew(database: Path) -> None:
     script = f"""
 import asyncio, os
 from cave.store import SQLStore, this_process
-from cave.testing.store import cells
+from cave.events import CellStarted
 
 async def work(store, name):
     await store.create(name)
     lease = await store.acquire(name, this_process())
-    await store.append(lease, cells(1))
+    await store.append(lease, [CellStarted(cell=1, source='')])
 
 async def main(store, name):
     await work(store, name)
@@ -106,13 +106,13 @@ def test_a_store_left_open_keeps_no_interpreter_alive(database: Path) -> None:
     script = f"""
 import asyncio
 from cave.store import SQLStore, this_process
-from cave.testing.store import cells
+from cave.events import CellStarted
 
 async def main():
     store = SQLStore({str(database)!r})
     await store.create("q3")
     lease = await store.acquire("q3", this_process())
-    await store.append(lease, cells(1, 2))
+    await store.append(lease, [CellStarted(cell=1, source='')] * 2)
 
 asyncio.run(main())
 """
