@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from cave.events import Variable
 from cave.stream.facts import brief, changes, one_line
+from cave.stream.hints import hint
 from cave.stream.traces import relevant
 from cave.turn import Cell, Output, clip, plain, text_of
 
@@ -65,8 +69,10 @@ def _text(output: Output) -> str:
     return value if isinstance(value, str) else "".join(value)
 
 
-def result(cell: Cell, *, died: bool = False) -> str:
-    """What came of a cell: status, changes, output, fault.
+def result(
+    cell: Cell, *, variables: Mapping[str, Variable] | None = None, died: bool = False
+) -> str:
+    """What came of a cell: status, changes, output, fault with a hint from `variables`.
 
     `died` says that the end of its kernel is told elsewhere.
     """
@@ -76,7 +82,8 @@ def result(cell: Cell, *, died: bool = False) -> str:
     if cell.error is not None and not (died and cell.status == "died"):
         fault = clip(plain(str(cell.error)), MESSAGE)
         frames = [f for f in relevant(cell.error.traceback) if not f.startswith(fault)]
-        lines += [*frames, fault]
+        help = hint(cell.error, cell.source, variables or {})
+        lines += [*frames, fault, *([help] if help else [])]
     elif cell.ok and len(lines) == 1:
         lines.append("(no output; no variable changed)")
     return "\n".join(lines)

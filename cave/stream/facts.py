@@ -26,21 +26,28 @@ def one_line(text: str, limit: int) -> str:
 
 
 def describe(variable: Variable, limit: int = LINE) -> str:
-    """One line: name, type, shape, facts."""
+    """One line: name, type, shape, facts (without the shape, where they begin with it)."""
     facts = one_line(variable.summary, limit)
-    line = f"{variable.name} {_kind(variable)}"
-    return f"{line} ({facts})" if facts else line
+    shape = _shape(variable).removeprefix("len ")
+    if shape and facts.startswith(f"{shape} "):
+        facts = facts[len(shape) + 1 :]
+    if facts and not facts.startswith("("):
+        facts = f"({facts})"
+    return f"{variable.name} {_kind(variable)} {facts}".rstrip()
+
+
+def _shape(variable: Variable) -> str:
+    match variable.shape:
+        case None | ():
+            return ""
+        case (length,):
+            return f"len {length:,}"
+        case shape:
+            return "x".join(f"{n:,}" for n in shape)
 
 
 def _kind(variable: Variable) -> str:
-    kind = one_line(variable.type, 80)
-    match variable.shape:
-        case None | ():
-            return kind
-        case (length,):
-            return f"{kind} len {length:,}"
-        case shape:
-            return f"{kind} {'x'.join(f'{n:,}' for n in shape)}"
+    return f"{one_line(variable.type, 80)} {_shape(variable)}".rstrip()
 
 
 def changes(delta: Delta) -> list[str]:

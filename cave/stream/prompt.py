@@ -182,10 +182,10 @@ def _add_steps(window: Window, history: History, turn: OpenTurn) -> tuple[int, M
     for call in range(min(calls, default=0), max(calls, default=-1) + 1):
         replies = [s for s, c in zip(turn.steps, turn.replied, strict=True) if c == call]
         events = [e for c, e in turn.during if c == call]
-        unit = _step(history, turn, replies, events)
+        _follow(names, history, turn, replies, events)
+        unit = _step(history, turn, replies, events, names)
         if not unit.messages:
             continue
-        _follow(names, history, turn, replies, events)
         window.steps.append(unit)
         if window.shorten():
             text = f"{_digest(names.values(), window.limit)}\n(Earlier parts were shortened.)"
@@ -198,7 +198,11 @@ def _add_steps(window: Window, history: History, turn: OpenTurn) -> tuple[int, M
 
 
 def _step(
-    history: History, turn: OpenTurn, replies: list[StepReplied], events: list[Event]
+    history: History,
+    turn: OpenTurn,
+    replies: list[StepReplied],
+    events: list[Event],
+    names: dict[str, Variable],
 ) -> Unit:
     """One call of the operator: what it replied, what came of it, what happened meanwhile."""
     messages: list[Message] = []
@@ -206,7 +210,7 @@ def _step(
     died = any(isinstance(e, KernelEnded) for e in events)
     for reply in replies:
         cell = history.cells.get(turn.cells.get(reply.step, 0))
-        messages += _replied(reply, cell, died=died)
+        messages += _replied(reply, cell, names, died=died)
         lines.append(_step_line(reply, cell))
     if told := news(history, events, title="Meanwhile:"):
         lines += told.split("\n")[1:]
@@ -217,10 +221,14 @@ def _step(
     return Unit(messages, "\n".join(lines))
 
 
-def _replied(reply: StepReplied, cell: Cell | None, *, died: bool) -> list[Message]:
+def _replied(
+    reply: StepReplied, cell: Cell | None, names: dict[str, Variable], *, died: bool
+) -> list[Message]:
     match reply.kind:
         case "cell":
-            text = "this cell was not run" if cell is None else result(cell, died=died)
+            text = "this cell was not run"
+            if cell is not None:
+                text = result(cell, variables=names, died=died)
             source = clip(reply.source, SOURCE)
             return [Message("cell", source, reply.note), Message("result", text)]
         case "malformed":

@@ -104,6 +104,29 @@ def test_a_fault_shows_the_users_frames_and_its_last_line() -> None:
     ]
 
 
+def test_a_wrong_name_shows_the_nearest_ones() -> None:
+    """A NameError lists names of the namespace that are near; without one it says nothing."""
+    names = {n: Variable(n, "int") for n in ("flights", "airlines", "x")}
+    error = CellError("NameError", "name 'flight' is not defined")
+    cell = Cell(1, "flight", status="error", error=error)
+    assert stream.result(cell, variables=names).endswith("\n(names that are there: flights)")
+    assert stream.result(cell).endswith("not defined")
+
+
+def test_a_wrong_column_shows_the_nearest_ones() -> None:
+    """A KeyError lists columns of the frames that the cell used: the near ones, else all."""
+    names = {
+        "df": Variable(
+            "df", "DataFrame", (9, 3), summary="9x3 (dep_delay f64 ~1..9, dep time i64)"
+        ),
+        "other": Variable("other", "DataFrame", (9, 3), summary="9x3 (delay f64, b i64)"),
+    }
+    near = Cell(1, 'df["delay"]', status="error", error=CellError("KeyError", "'delay'"))
+    assert stream.result(near, variables=names).endswith("(nearest columns of df: dep_delay)")
+    far = Cell(1, 'df["zq"]', status="error", error=CellError("KeyError", "'zq'"))
+    assert stream.result(far, variables=names).endswith("(columns of df: dep_delay, dep time)")
+
+
 def test_a_plain_traceback_is_read_too() -> None:
     """What plain Python prints has the same frames; code of site-packages is left out."""
     plain = (

@@ -16,6 +16,14 @@ def test_a_variable_is_described_by_facts() -> None:
     assert stream.describe(Variable("n", "int", (), summary="5")) == "n int (5)"
 
 
+def test_a_shape_is_said_once() -> None:
+    """Where the kernel's facts begin with the shape, it is not repeated."""
+    frame = Variable("df", "DataFrame", (6_104, 2), summary="6,104x2 (year i64, carrier str)")
+    assert stream.describe(frame) == "df DataFrame 6,104x2 (year i64, carrier str)"
+    xs = Variable("xs", "list", (3,), summary="3 of int: 1, 2, 3")
+    assert stream.describe(xs) == "xs list len 3 (of int: 1, 2, 3)"
+
+
 def test_the_digest_begins_with_the_most_recent() -> None:
     """The names that were set last come first; what was put keeps its place in time."""
     variables = [
