@@ -243,7 +243,7 @@ def _reduce_class(obj: type) -> Reduced:
     head = {"__module__": obj.__module__, "__qualname__": obj.__qualname__}
     if issubclass(obj, enum.Enum):
         members = {name: member.value for name, member in obj.__members__.items()}
-        made = (key, type(obj), obj.__name__, obj.__bases__, members, head)
+        made = (key, type(obj), obj.__name__, obj.__bases__, (head, members))
         return make_enum, made, _enum_state(obj), None, None, fill_class
     for early in ("__slots__", "__orig_bases__"):
         if early in obj.__dict__:
@@ -324,18 +324,13 @@ def make_class(
 
 
 def make_enum(
-    key: str,
-    meta: Any,
-    name: str,
-    bases: tuple[type, ...],
-    members: dict[str, Any],
-    head: dict[str, Any],
+    key: str, meta: Any, name: str, bases: tuple[type, ...], entries: tuple[dict[str, Any], ...]
 ) -> type:
     """The same for an Enum, whose members exist from the start."""
     if (known := _CLASSES.get(key)) is not None:
         return _track(key, known)
     space = meta.__prepare__(name, bases)
-    for entry in (head, members):
+    for entry in entries:
         for key_, value in entry.items():
             space[key_] = value
     return _track(key, meta.__new__(meta, name, bases, space))
@@ -375,7 +370,7 @@ def make_lru_cache(func: Callable[..., Any], limits: dict[str, Any]) -> Any:
 def make_typevar(name: str, constraints: tuple[Any, ...], bound: Any, *variance: bool) -> Any:
     """A type variable of `__main__`."""
     covariant, contravariant = variance
-    return typing.TypeVar(  # type: ignore[misc]
+    return typing.TypeVar(
         name, *constraints, bound=bound, covariant=covariant, contravariant=contravariant
     )
 

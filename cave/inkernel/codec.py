@@ -1,9 +1,10 @@
 """The safe codecs: Python values as JSON plus raw buffers, without pickle.
 
 One implementation serves both sides: the kernel loads this file as `_cave_kernel.codec`,
-the host as `cave.inkernel.codec`; so it needs nothing but the standard library. The arrays
-and frames of other libraries are in `codec_numpy`, `codec_pandas` and `codec_arrow`, which
-are imported when one of their objects or tags is met.
+the host as `cave.inkernel.codec`; so it needs nothing but the standard library. The kinds
+of the standard library are in `codec_plain`; those of other libraries in `codec_numpy`,
+`codec_pandas`, `codec_arrow` and `codec_polars`, which are imported when one of their
+objects or tags is met.
 
 A value is a tree. None, bool, int, float and str stand for themselves; everything else is
 an array `[tag, ...]`. Only exact types are carried: a subclass means something that a codec
@@ -18,18 +19,12 @@ types named here or raises; it imports nothing by name and calls nothing by name
 
 from __future__ import annotations
 
-import collections
-import datetime as dt
-import decimal
-import fractions
 import importlib
 import json
-import pathlib
-import re
-import uuid
-import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from . import kinds
 
 FORMAT = 1
 DEPTH = 100
@@ -89,9 +84,8 @@ def reads(tag: str) -> Callable[[Read], Read]:
 
 def typename(obj: object) -> str:
     """Name of an object's type as a user would write it."""
-    kind = type(obj)
-    module = kind.__module__
-    return kind.__qualname__ if module in {"builtins", "__main__"} else f"{module}.{kind.__name__}"
+    module, name = kinds.module(type(obj)), kinds.qualname(type(obj))
+    return name if module in {"builtins", "__main__"} else f"{module}.{name}"
 
 
 class Encoder:
@@ -120,10 +114,12 @@ class Encoder:
             return _scalar(obj)
         if (number := self._numbers.get(id(obj))) is not None:
             if number in self._pending:
-                raise self.refusal("it contains itself")
+                with self.at(where):
+                    raise self.refusal("it contains itself")
             return ["ref", number]
-        tag, write = self._writer(obj)
-        return [tag, *self._numbered(obj, write, where)]
+        with self.at(where):
+            tag, write = self._writer(obj)
+            return [tag, *self._numbered(obj, write)]
 
     def nodes(self, items: Iterable[Any], place: Callable[[int], str] = "[{}]".format) -> Node:
         """The trees of many objects; quick when all of them are plain scalars."""
@@ -145,7 +141,7 @@ class Encoder:
 
     def refusal(self, why: str) -> Unportable:
         """An `Unportable` that says where in the value the encoder stands."""
-        place = "".join(self._path)
+        place = "".join(self._path[:8]).strip()
         return Unportable(f"{why} (at {place})" if place else why)
 
     def at(self, where: str) -> _Place:
@@ -155,7 +151,7 @@ class Encoder:
     def _writer(self, obj: object) -> tuple[str, Write]:
         kind = type(obj)
         if kind not in _WRITERS:
-            library = _LIBRARIES.get(kind.__module__.partition(".")[0])
+            library = _LIBRARIES.get(kinds.library(kind))
             if library is None:
                 raise self.refusal(_explain(obj))
             importlib.import_module(f".{library[1]}", __package__)
@@ -163,15 +159,14 @@ class Encoder:
             raise self.refusal(_explain(obj))
         return found
 
-    def _numbered(self, obj: object, write: Write, where: str) -> list[Node]:
+    def _numbered(self, obj: object, write: Write) -> list[Node]:
         if len(self._pending) >= DEPTH:
             raise self.refusal(f"it is nested more than {DEPTH} levels deep")
         number = len(self._numbers)
         self._numbers[id(obj)] = number
         self._alive.append(obj)
         self._pending.add(number)
-        with self.at(where):
-            parts = write(self, obj)
+        parts = write(self, obj)
         self._pending.discard(number)
         return parts
 
@@ -335,288 +330,6 @@ def _explain(obj: object) -> str:
     return f"{typename(obj)} is not a kind that the safe codecs carry"
 
 
-@reads("str")
-def _read_str(_: Decoder, node: list[Node]) -> str:
-    return bytes.fromhex(text(fields(node, 2)[1])).decode("utf-8", "surrogatepass")
-
-
-@reads("int")
-def _read_int(_: Decoder, node: list[Node]) -> int:
-    digits = text(fields(node, 2)[1])
-    if not re.fullmatch("-?[0-9a-f]+", digits):
-        raise Malformed("not an int")
-    return int(digits, 16)
-
-
-@writes("complex", complex)
-def _write_complex(_: Encoder, obj: complex) -> list[Node]:
-    return [obj.real, obj.imag]
-
-
-@reads("complex")
-def _read_complex(_: Decoder, node: list[Node]) -> complex:
-    _, real, imag = fields(node, 3)
-    return complex(instance(real, float), instance(imag, float))
-
-
-@writes("bytes", bytes)
-@writes("bytearray", bytearray)
-def _write_bytes(enc: Encoder, obj: bytes | bytearray) -> list[Node]:
-    return [enc.bytes(obj)]
-
-
-@reads("bytes")
-def _read_bytes(dec: Decoder, node: list[Node]) -> bytes:
-    return bytes(dec.bytes(fields(node, 2)[1]))
-
-
-@reads("bytearray")
-def _read_bytearray(dec: Decoder, node: list[Node]) -> bytearray:
-    return bytearray(dec.bytes(fields(node, 2)[1]))
-
-
-@writes("ellipsis", type(...))
-def _write_ellipsis(_: Encoder, __: object) -> list[Node]:
-    return []
-
-
-@reads("ellipsis")
-def _read_ellipsis(_: Decoder, __: list[Node]) -> Any:
-    return ...
-
-
-@writes("decimal", decimal.Decimal)
-@writes("uuid", uuid.UUID)
-def _write_text(_: Encoder, obj: object) -> list[Node]:
-    return [str(obj)]
-
-
-@reads("decimal")
-def _read_decimal(_: Decoder, node: list[Node]) -> decimal.Decimal:
-    try:
-        return decimal.Decimal(text(fields(node, 2)[1]))
-    except decimal.InvalidOperation as error:
-        raise Malformed("not a decimal") from error
-
-
-@reads("uuid")
-def _read_uuid(_: Decoder, node: list[Node]) -> uuid.UUID:
-    return uuid.UUID(text(fields(node, 2)[1]))
-
-
-@writes("fraction", fractions.Fraction)
-def _write_fraction(enc: Encoder, obj: fractions.Fraction) -> list[Node]:
-    return [enc.node(obj.numerator), enc.node(obj.denominator)]
-
-
-@reads("fraction")
-def _read_fraction(dec: Decoder, node: list[Node]) -> fractions.Fraction:
-    top, bottom = (instance(dec.node(part), int) for part in fields(node, 3)[1:])
-    return fractions.Fraction(top, bottom)
-
-
-@writes("range", range)
-@writes("slice", slice)
-def _write_span(enc: Encoder, obj: range | slice) -> list[Node]:
-    return [enc.node(part) for part in (obj.start, obj.stop, obj.step)]
-
-
-@reads("range")
-def _read_range(dec: Decoder, node: list[Node]) -> range:
-    return range(*(dec.node(part) for part in fields(node, 4)[1:]))
-
-
-@reads("slice")
-def _read_slice(dec: Decoder, node: list[Node]) -> slice:
-    return slice(*(dec.node(part) for part in fields(node, 4)[1:]))
-
-
-_PATHS = {kind.__name__: kind for kind in (pathlib.PurePosixPath, pathlib.PureWindowsPath)}
-if type(pathlib.Path()) is pathlib.PosixPath:
-    _PATHS["PosixPath"] = pathlib.PosixPath
-
-
-@writes("path", *_PATHS.values())
-def _write_path(enc: Encoder, obj: pathlib.PurePath) -> list[Node]:
-    return [type(obj).__name__, enc.node(str(obj))]
-
-
-@reads("path")
-def _read_path(dec: Decoder, node: list[Node]) -> pathlib.PurePath:
-    _, kind, path = fields(node, 3)
-    return _PATHS[text(kind)](text(dec.node(path)))
-
-
-# -- dates and times -------------------------------------------------------------------------
-
-
-@writes("date", dt.date)
-def _write_date(_: Encoder, obj: dt.date) -> list[Node]:
-    return [[obj.year, obj.month, obj.day]]
-
-
-@reads("date")
-def _read_date(_: Decoder, node: list[Node]) -> dt.date:
-    return dt.date(*integers(fields(node, 2)[1], 3))
-
-
-@writes("datetime", dt.datetime)
-def _write_datetime(enc: Encoder, obj: dt.datetime) -> list[Node]:
-    parts = [obj.year, obj.month, obj.day, obj.hour, obj.minute, obj.second, obj.microsecond]
-    return [parts, obj.fold, enc.node(obj.tzinfo)]
-
-
-@reads("datetime")
-def _read_datetime(dec: Decoder, node: list[Node]) -> dt.datetime:
-    _, parts, fold, zone = fields(node, 4)
-    return dt.datetime(*integers(parts, 7), tzinfo=dec.node(zone), fold=fold)  # type: ignore[misc]
-
-
-@writes("time", dt.time)
-def _write_time(enc: Encoder, obj: dt.time) -> list[Node]:
-    return [[obj.hour, obj.minute, obj.second, obj.microsecond], obj.fold, enc.node(obj.tzinfo)]
-
-
-@reads("time")
-def _read_time(dec: Decoder, node: list[Node]) -> dt.time:
-    _, parts, fold, zone = fields(node, 4)
-    return dt.time(*integers(parts, 4), tzinfo=dec.node(zone), fold=fold)  # type: ignore[misc]
-
-
-@writes("timedelta", dt.timedelta)
-def _write_timedelta(_: Encoder, obj: dt.timedelta) -> list[Node]:
-    return [[obj.days, obj.seconds, obj.microseconds]]
-
-
-@reads("timedelta")
-def _read_timedelta(_: Decoder, node: list[Node]) -> dt.timedelta:
-    return dt.timedelta(*integers(fields(node, 2)[1], 3))
-
-
-@writes("timezone", dt.timezone)
-def _write_timezone(enc: Encoder, obj: dt.timezone) -> list[Node]:
-    if obj is dt.timezone.utc:
-        return [None, None]
-    offset, *name = obj.__getinitargs__()  # type: ignore[attr-defined]
-    return [_write_timedelta(enc, offset)[0], enc.node(name[0]) if name else None]
-
-
-@reads("timezone")
-def _read_timezone(dec: Decoder, node: list[Node]) -> dt.timezone:
-    _, offset, name = fields(node, 3)
-    if offset is None:
-        return dt.timezone.utc
-    delta = dt.timedelta(*integers(offset, 3))
-    return dt.timezone(delta) if name is None else dt.timezone(delta, text(dec.node(name)))
-
-
-@writes("zone", zoneinfo.ZoneInfo)
-def _write_zone(enc: Encoder, obj: zoneinfo.ZoneInfo) -> list[Node]:
-    try:
-        obj.__reduce__()  # refuses a zone that was read from a file of its own
-    except Exception as error:
-        raise enc.refusal("a time zone without a name") from error
-    return [obj.key]
-
-
-@reads("zone")
-def _read_zone(_: Decoder, node: list[Node]) -> zoneinfo.ZoneInfo:
-    key = text(fields(node, 2)[1])
-    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key) or len(key) > 80:
-        raise Malformed("not the name of a time zone")
-    return zoneinfo.ZoneInfo(key)
-
-
-# -- containers ------------------------------------------------------------------------------
-
-_SEQUENCES: dict[str, type] = {
-    kind.__name__: kind for kind in (list, tuple, set, frozenset)
-}  # fmt: skip
-
-
-@writes("list", list)
-@writes("tuple", tuple)
-@writes("set", set)
-@writes("frozenset", frozenset)
-def _write_items(enc: Encoder, obj: Iterable[Any]) -> list[Node]:
-    return [enc.nodes(obj)]
-
-
-@reads("list")
-@reads("tuple")
-@reads("set")
-@reads("frozenset")
-def _read_items(dec: Decoder, node: list[Node]) -> Any:
-    tag, items = fields(node, 2)
-    return _SEQUENCES[tag](dec.nodes(items))
-
-
-@writes("deque", collections.deque)
-def _write_deque(enc: Encoder, obj: collections.deque[Any]) -> list[Node]:
-    return [enc.nodes(obj), obj.maxlen]
-
-
-@reads("deque")
-def _read_deque(dec: Decoder, node: list[Node]) -> collections.deque[Any]:
-    _, items, maxlen = fields(node, 3)
-    values = dec.nodes(items)
-    if maxlen is not None and (type(maxlen) is not int or len(values) > maxlen):
-        raise Malformed("a deque longer than its limit")
-    return collections.deque(values, maxlen)
-
-
-_MAPPINGS: dict[str, type] = {
-    "dict": dict, "counter": collections.Counter, "odict": collections.OrderedDict
-}  # fmt: skip
-_FACTORIES: dict[str, type] = {
-    kind.__name__: kind for kind in (list, dict, set, tuple, int, float, str, bool)
-}
-
-
-@writes("dict", dict)
-@writes("counter", collections.Counter)
-@writes("odict", collections.OrderedDict)
-def _write_dict(enc: Encoder, obj: dict[Any, Any]) -> list[Node]:
-    keys = list(obj)
-    values = enc.nodes(obj.values(), lambda at: f"[{label(keys[at])}]")
-    return [enc.nodes(keys, lambda at: f" key {label(keys[at])}"), values]
-
-
-@reads("dict")
-@reads("counter")
-@reads("odict")
-def _read_dict(dec: Decoder, node: list[Node]) -> Any:
-    tag, values, keys = _pairs(dec, node)
-    made = dict(zip(keys, values, strict=True))
-    if len(made) != len(keys):
-        raise Malformed("a key comes twice")
-    return made if tag == "dict" else _MAPPINGS[tag](made)
-
-
-def _pairs(dec: Decoder, node: list[Node]) -> tuple[str, list[Any], list[Any]]:
-    """Values are written first, so they are also read first: references count on it."""
-    tag, keys, values = fields(node, 3)
-    made = dec.nodes(values)
-    return tag, made, dec.nodes(keys)
-
-
-@writes("defaultdict", collections.defaultdict)
-def _write_defaultdict(enc: Encoder, obj: collections.defaultdict[Any, Any]) -> list[Node]:
-    factory = obj.default_factory
-    name = getattr(factory, "__name__", "")
-    if factory is not None and _FACTORIES.get(name) is not factory:
-        raise enc.refusal("a defaultdict with a function of its own")
-    return [None if factory is None else name, ["dict", *_write_dict(enc, obj)]]
-
-
-@reads("defaultdict")
-def _read_defaultdict(dec: Decoder, node: list[Node]) -> collections.defaultdict[Any, Any]:
-    _, factory, pairs = fields(node, 3)
-    made = _read_dict(dec, instance(pairs, list))
-    name = None if factory is None else _FACTORIES[text(factory)]
-    return collections.defaultdict(name, made)
-
-
 def label(key: object) -> str:
     """A key or column as a message names it, short; runs no code of the user."""
     if type(key) in _NATIVE:
@@ -625,3 +338,6 @@ def label(key: object) -> str:
     if type(key) is tuple:
         return "(" + ", ".join(label(part) for part in key[:4]) + ")"
     return typename(key)
+
+
+importlib.import_module(".codec_plain", __package__)

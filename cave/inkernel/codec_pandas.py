@@ -9,6 +9,7 @@ needs no pyarrow.
 
 from __future__ import annotations
 
+import importlib
 import zoneinfo
 from typing import Any
 
@@ -51,10 +52,16 @@ _INDEXES: dict[str, type] = {
         pd.IntervalIndex,
     )
 }
+
+
+def _of_older_pandas(name: str) -> Any:
+    return getattr(importlib.import_module("pandas.core.arrays.string_arrow"), name, None)
+
+
 _STRINGS = tuple(
     kind
     for name in ("StringArray", "ArrowStringArray", "ArrowStringArrayNumpySemantics")
-    if (kind := getattr(pd.arrays, name, None) or getattr(pd.core.arrays.string_arrow, name, None))
+    if (kind := getattr(pd.arrays, name, None) or _of_older_pandas(name))
 )
 
 
@@ -198,13 +205,17 @@ def _read_tz(dec: Decoder, node: Node) -> Any:
 
 @writes("pd.periods", pd.arrays.PeriodArray)
 def _write_periods(enc: Encoder, arr: Any) -> list[Node]:
-    return [write_column(enc, np.asarray(arr.asi8)), _write_freq(enc, arr.dtype.freq)]
+    return [
+        write_column(enc, np.asarray(arr.asi8)),
+        arr.dtype.name.removeprefix("period[").removesuffix("]"),
+    ]
 
 
 @reads("pd.periods")
 def _read_periods(dec: Decoder, node: list[Node]) -> Any:
     _, ints, freq = fields(node, 3)
-    return pd.PeriodIndex.from_ordinals(_ints(dec, ints), freq=_read_freq(freq)).array
+    kind: Any = pd.PeriodIndex
+    return kind.from_ordinals(_ints(dec, ints), freq=text(_read_freq(freq))).array
 
 
 @writes("pd.intervals", pd.arrays.IntervalArray)
@@ -216,7 +227,7 @@ def _write_intervals(enc: Encoder, arr: Any) -> list[Node]:
 def _read_intervals(dec: Decoder, node: list[Node]) -> Any:
     _, left, right, closed = fields(node, 4)
     return pd.arrays.IntervalArray.from_arrays(
-        instance(dec.node(left), pd.Index), instance(dec.node(right), pd.Index), text(closed)
+        instance(dec.node(left), pd.Index), instance(dec.node(right), pd.Index), _side(closed)
     )
 
 
@@ -236,6 +247,12 @@ def _read_arrow(dec: Decoder, node: list[Node]) -> Any:
     return pd.arrays.ArrowExtensionArray(codec_arrow.chunked(dec, fields(node, 2)[1]))
 
 
+def _side(node: Node) -> Any:
+    if node not in ("left", "right", "both", "neither"):
+        raise Malformed("an interval is closed left, right, both or neither")
+    return node
+
+
 def _write_freq(enc: Encoder, freq: Any) -> Node:
     """The name of an offset, when the name says all of it."""
     if freq is None:
@@ -244,7 +261,7 @@ def _write_freq(enc: Encoder, freq: Any) -> Node:
         same = pd.tseries.frequencies.to_offset(freq.freqstr) == freq
     except ValueError:
         same = False
-    if not same and pd.PeriodDtype(freq).freq.name != getattr(freq, "name", None):
+    if not same:
         raise enc.refusal(f"the frequency {typename(freq)}")
     return freq.freqstr
 
@@ -284,8 +301,8 @@ def _write_index(enc: Encoder, obj: Any) -> list[Node]:
 def _read_index(dec: Decoder, node: list[Node]) -> Any:
     _, kind, data, name, freq = fields(node, 5)
     arr = read_column(dec, data)
-    made = pd.Index(arr, dtype=arr.dtype, name=dec.node(name), copy=False)
-    if type(made) is not _INDEXES[text(kind)] or made.dtype != arr.dtype:
+    made: Any = pd.Index(arr, dtype=arr.dtype, name=dec.node(name), copy=False)
+    if made.__class__.__name__ != text(kind) or made.dtype != arr.dtype:
         raise Malformed(f"an index of another kind: {type(made).__name__}")
     if freq is not None:
         made.freq = _read_freq(freq)
@@ -481,8 +498,8 @@ def _read_timedelta(_: Decoder, node: list[Node]) -> Any:
 
 
 @writes("pd.period", pd.Period)
-def _write_period(enc: Encoder, obj: Any) -> list[Node]:
-    return [obj.ordinal, _write_freq(enc, obj.freq)]
+def _write_period(_: Encoder, obj: Any) -> list[Node]:
+    return [obj.ordinal, obj.freqstr]
 
 
 @reads("pd.period")
@@ -499,4 +516,4 @@ def _write_interval(enc: Encoder, obj: Any) -> list[Node]:
 @reads("pd.interval")
 def _read_interval(dec: Decoder, node: list[Node]) -> Any:
     _, left, right, closed = fields(node, 4)
-    return pd.Interval(dec.node(left), dec.node(right), text(closed))
+    return pd.Interval(dec.node(left), dec.node(right), _side(closed))

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
+from . import kinds
+
 LIMIT = 400
 """Characters of a summary."""
 
@@ -54,6 +56,11 @@ def describe(name: str, obj: object) -> Facts:
     return facts
 
 
+def named(name: str, obj: object) -> Facts:
+    """The same fields without a look inside, for when there is no time."""
+    return {"name": name, "type": _type(obj), "shape": None, "size": None, "summary": ""}
+
+
 def clip(text: str, limit: int) -> str:
     """`text` in one line of at most `limit` characters, as valid UTF-8."""
     line = text[: 2 * limit].encode("utf-8", "backslashreplace").decode()
@@ -64,7 +71,7 @@ def clip(text: str, limit: int) -> str:
 def size(obj: object) -> int | None:
     """Bytes of an object, where that is known without looking at its elements."""
     kind = type(obj)
-    if _library(kind) in {"numpy", "pandas", "pyarrow", "polars"}:
+    if kinds.library(kind) in {"numpy", "pandas", "pyarrow", "polars"}:
         return _array_size(obj)
     if kind in _BUILTIN:
         return sys.getsizeof(obj)
@@ -76,30 +83,26 @@ _BUILTIN = _SCALARS | {list, tuple, set, frozenset, dict, bytearray, range, slic
 
 
 def _array_size(obj: Any) -> int | None:
-    if hasattr(obj, "memory_usage") and not isinstance(obj, type):
+    if hasattr(obj, "memory_usage"):
         usage = obj.memory_usage(deep=False)
         return int(usage.sum()) if hasattr(usage, "sum") else int(usage)
-    if type(obj).__module__.startswith("polars") and hasattr(obj, "estimated_size"):
+    if kinds.library(type(obj)) == "polars" and hasattr(obj, "estimated_size"):
         return int(obj.estimated_size())
     nbytes = getattr(obj, "nbytes", None)
-    return int(nbytes) if isinstance(nbytes, int) else None
-
-
-def _library(kind: type) -> str:
-    return kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
+    return nbytes if type(nbytes) is int else None
 
 
 def _type(obj: object) -> str:
     kind = type(obj)
     if kind is types.FunctionType:
         return "function"
-    if issubclass(kind, type):
+    if kinds.derives(kind, type):
         return "class"
-    module, name = kind.__module__, kind.__qualname__
+    module, name = kinds.module(kind), kinds.qualname(kind)
     quiet = {"builtins", "__main__", "datetime", "decimal", "fractions", "uuid", "collections"}
-    if module in quiet or _library(kind) in {"numpy", "pandas", "pathlib"}:
+    if module in quiet or kinds.library(kind) in {"numpy", "pandas", "pathlib"}:
         return name
-    return f"{str(module).partition('.')[0].lstrip('_')}.{name}"
+    return f"{module.partition('.')[0].lstrip('_')}.{name}"
 
 
 def _facts(obj: Any) -> tuple[list[int] | None, str]:
@@ -109,7 +112,7 @@ def _facts(obj: Any) -> tuple[list[int] | None, str]:
         return ([len(obj)] if kind in (str, bytes) else None), scalar(obj)
     if (rule := _RULES.get(kind)) is not None:
         return rule(obj)
-    library = _library(kind)
+    library = kinds.library(kind)
     if library in {"numpy", "pandas", "pyarrow", "polars"} and library in sys.modules:
         from . import describe_frames
 
@@ -139,9 +142,9 @@ def safe_text(obj: Any) -> str | None:
     kind = type(obj)
     if kind in _SCALARS:
         return scalar(obj, 40)
-    if kind.__name__ in _SAFE_TEXT and _library(kind) in _SAFE_MODULES:
+    if kinds.name(kind) in _SAFE_TEXT and kinds.library(kind) in _SAFE_MODULES:
         return clip(str(obj), 80)
-    if _library(kind) == "numpy" and kind.__module__ == "numpy" and hasattr(obj, "dtype"):
+    if kinds.module(kind) == "numpy" and hasattr(obj, "dtype"):
         return clip(str(obj), 80) if getattr(obj, "ndim", None) == 0 else None
     return None
 
@@ -149,13 +152,13 @@ def safe_text(obj: Any) -> str | None:
 def brief(obj: Any) -> str:
     """An element of a container: its value when it is a plain one, else its type."""
     kind = type(obj)
-    if kind is float or kind.__name__ == "float64":
+    if kind is float or (kinds.name(kind), kinds.module(kind)) == ("float64", "numpy"):
         return number(float(obj))
     text = safe_text(obj)
     if text is not None:
         return text.removesuffix(" 00:00:00")
     if kind in (list, tuple, set, frozenset, dict):
-        return f"{kind.__name__}[{len(obj)}]"
+        return f"{kinds.name(kind)}[{len(obj)}]"
     return _type(obj)
 
 
@@ -180,11 +183,12 @@ def _sequence(obj: Any) -> tuple[list[int], str]:
 
 
 def _mapping(obj: Any) -> tuple[list[int], str]:
-    if not len(obj):
+    length = dict.__len__(obj)
+    if not length:
         return [0], "empty"
     pairs = ", ".join(f"{brief(k)}: {brief(v)}" for k, v in islice(dict.items(obj), 6))
-    more = ", ..." if len(obj) > 6 else ""
-    return [len(obj)], f"{len(obj):,} keys; {pairs}{more}"
+    more = ", ..." if length > 6 else ""
+    return [length], f"{length:,} keys; {pairs}{more}"
 
 
 def _bytearray(obj: bytearray) -> tuple[list[int], str]:
@@ -218,8 +222,10 @@ def _parameters(obj: types.FunctionType) -> str:
     elif only:
         parts.append("*")
     given = obj.__kwdefaults__ or {}
-    for name in names[count : count + only]:
-        parts.append(name + (f"={brief(given[name])}" if name in given else ""))
+    parts += [
+        name + (f"={brief(given[name])}" if name in given else "")
+        for name in names[count : count + only]
+    ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
         parts.append(f"**{names[at]}")
     return ", ".join(parts)
@@ -227,14 +233,14 @@ def _parameters(obj: types.FunctionType) -> str:
 
 def _class(obj: type) -> tuple[None, str]:
     """Bases, fields and methods, read from the class' own dict."""
-    space = type.__dict__["__dict__"].__get__(obj)
-    bases = [base.__name__ for base in type.__dict__["__bases__"].__get__(obj)]
-    parts = [f"class {obj.__name__}" + (f"({', '.join(bases)})" if bases != ["object"] else "")]
+    space = kinds.space(obj)
+    bases = [kinds.name(base) for base in type.__dict__["__bases__"].__get__(obj)]
+    parts = [f"class {kinds.name(obj)}" + (f"({', '.join(bases)})" if bases != ["object"] else "")]
     notes = space.get("__annotations__")
     if type(notes) is dict and notes:
         parts.append("fields " + ", ".join(str(name) for name in islice(notes, 12)))
     public = [name for name in space if type(name) is str and not name.startswith("_")]
-    methods = [n for n in public if isinstance(space[n], types.FunctionType | classmethod)]
+    methods = [n for n in public if type(space[n]) in (types.FunctionType, classmethod)]
     if methods:
         parts.append("methods " + ", ".join(methods[:12]))
     return None, "; ".join(parts)
@@ -247,23 +253,20 @@ def _module(obj: types.ModuleType) -> tuple[None, str]:
 def _object(obj: Any) -> tuple[list[int] | None, str]:
     """Of an unknown class: what it derives from, and the attributes in its `__dict__`."""
     kind = type(obj)
-    if issubclass(kind, type):
+    if kinds.derives(kind, type):
         return _class(obj)
-    if (told := _TOLD.get(kind.__name__)) is not None:
+    if (told := _TOLD.get(kinds.name(kind))) is not None:
         return None, told
     for base, rule in ((dict, _mapping), (list, None), (tuple, None), (str, None)):
-        if issubclass(kind, base):
+        if kinds.derives(kind, base):
             length = base.__len__(obj)
             return [length], f"a {base.__name__} of {length:,}" if rule is None else rule(obj)[1]
     return None, _attributes(obj)
 
 
 def _attributes(obj: Any) -> str:
-    try:
-        space = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return ""
-    if type(space) is not dict:
+    space = kinds.attributes(obj)
+    if space is None:
         return ""
     public = [(n, v) for n, v in islice(space.items(), 40) if type(n) is str and n[:1] != "_"]
     return ", ".join(f"{name}={brief(value)}" for name, value in public[:10])

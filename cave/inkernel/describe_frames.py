@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import describe
+from . import describe, kinds
 
 SAMPLE = 1000
 """Elements that a range or a count of missing values is taken from."""
@@ -26,8 +26,9 @@ Told = tuple[list[int] | None, str]
 def facts(obj: Any) -> Told | None:
     """Shape and summary of an object of numpy, pandas, pyarrow or polars; None if unknown."""
     kind = type(obj)
-    rule = _RULES.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-    if rule is None and kind.__module__.startswith("pandas") and kind.__name__.endswith("Index"):
+    library, name = kinds.library(kind), kinds.name(kind)
+    rule = _RULES.get(f"{library}.{name}")
+    if rule is None and library == "pandas" and name.endswith("Index"):
         rule = _index
     return None if rule is None else rule(obj)
 
@@ -136,7 +137,7 @@ def _column(series: Any, approx: str) -> str:
         return f"[{len(dtype.categories)}]" + _missing(series)
     if kind in "iufmM" and len(series):
         low, high = series.min(), series.max()
-        if low is None or low != low:  # noqa: PLR0124
+        if describe.brief(low) in ("nan", "NaT", "<NA>", "None"):
             return " all missing"
         return f" {approx}{_number(_plain(low))}..{_number(_plain(high))}" + _missing(series)
     return _missing(series)

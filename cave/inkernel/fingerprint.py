@@ -12,6 +12,8 @@ import zlib
 from itertools import islice
 from typing import Any
 
+from . import kinds
+
 SAMPLE = 4096
 """Bytes of a buffer that are looked at, in all."""
 ELEMENTS = 1000
@@ -42,21 +44,13 @@ def _of(obj: Any, kind: type, depth: int) -> object:
         return len(obj), zlib.crc32(obj[:SAMPLE]), zlib.crc32(obj[-SAMPLE:])
     if depth == 0:
         return id(obj)
-    module = kind.__module__
-    if module == "numpy":
-        return _array(obj) if kind.__name__ in ("ndarray", "memmap") else None
-    if module.startswith("pandas"):
+    library = kinds.library(kind)
+    if library == "numpy":
+        return _array(obj) if kinds.name(kind) in ("ndarray", "memmap") else None
+    if library == "pandas":
         return _pandas(obj)
-    space = _space(obj)
+    space = kinds.attributes(obj)
     return None if space is None else (id(kind), _of(space, dict, depth - 1))
-
-
-def _space(obj: Any) -> dict[str, Any] | None:
-    try:
-        space = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-    return space if type(space) is dict else None
 
 
 def _elements(items: Any, depth: int) -> object:
@@ -107,7 +101,7 @@ def _pandas(obj: Any) -> object:
     for block in islice(manager.blocks, 64):
         values = block.values
         told.append(id(values))
-        if type(values).__module__ == "numpy":
+        if kinds.library(type(values)) == "numpy":
             told.append(hash(_array(values)))
         elif (inner := getattr(values, "_ndarray", None)) is not None:
             told.append(hash(_array(inner)))

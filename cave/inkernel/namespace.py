@@ -11,19 +11,22 @@ The namespace stays the plain dict that IPython made: a subclass would slow ever
 from __future__ import annotations
 
 import ast
+import time
 import types
 import weakref
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from . import describe, fingerprint
+from . import describe, fingerprint, kinds
 
 _NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
 _OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr"})
 _LARGE = frozenset({"numpy", "pandas", "pyarrow", "polars", "torch", "scipy", "xarray"})
-_DEEP = 50
-"""Functions that are followed from one cell."""
+_DEEP = 500
+"""Names that are followed from one cell."""
+_SECONDS = 0.05
+"""After this time a delta no longer looks into what changed, and names it only."""
 
 Facts = dict[str, Any]
 
@@ -48,11 +51,11 @@ class Namespace:
             changed.remove(name)
             removed.append(name)
         self._forget(removed)
-        fresh = {*added, *changed}
-        changed += [n for n in self._reached(source) if n not in fresh and self._differs(n)]
+        changed += self._mutated(source, {*added, *changed})
+        end = time.perf_counter() + _SECONDS
         return {
-            "added": [self._note(name, cell) for name in added],
-            "changed": [self._note(name, cell) for name in changed],
+            "added": [self._note(name, cell, end) for name in added],
+            "changed": [self._note(name, cell, end) for name in changed],
             "removed": removed,
         }
 
@@ -64,7 +67,8 @@ class Namespace:
 
     def note_put(self, names: Iterable[str]) -> list[Facts]:
         """These names were bound from outside; their descriptions."""
-        return [self._note(name, None) for name in names if name in self._space]
+        end = time.perf_counter() + _SECONDS
+        return [self._note(name, None, end) for name in names if name in self._space]
 
     def note_deleted(self, names: Iterable[str]) -> None:
         """These names were unbound from outside."""
@@ -93,11 +97,13 @@ class Namespace:
         hidden = self._hidden
         return name not in hidden or hidden[name] is not obj
 
-    def _note(self, name: str, cell: int | None) -> Facts:
+    def _note(self, name: str, cell: int | None, end: float) -> Facts:
         obj = self._space[name]
         self._bound[name] = _held(obj)
         self._cells[name] = cell
         self._prints[name] = fingerprint.of(obj)
+        if time.perf_counter() > end:
+            return {**describe.named(name, obj), "cell": cell}
         return self._describe(name, obj)
 
     def _describe(self, name: str, obj: object) -> Facts:
@@ -110,6 +116,16 @@ class Namespace:
             self._cells.pop(name, None)
 
     # -- what a cell reaches -----------------------------------------------------------------
+
+    def _mutated(self, source: str, fresh: set[str]) -> list[str]:
+        """Names whose objects changed in place: where one did, others may hold it too."""
+        found = [n for n in self._reached(source) if n not in fresh and self._differs(n)]
+        if found:
+            end = time.perf_counter() + _SECONDS
+            known = fresh.union(found)
+            found += [n for n in self._bound if n not in known and time.perf_counter() < end
+                      and self._differs(n)]  # fmt: skip
+        return found
 
     def _differs(self, name: str) -> bool:
         now = fingerprint.of(self._space[name])
@@ -128,9 +144,7 @@ class Namespace:
         """Names, and those that the session's functions and methods among them use."""
         seen = set(names)
         todo = list(names)
-        for _ in range(_DEEP):
-            if not todo:
-                break
+        while todo and len(seen) < _DEEP:
             new = set(_globals_of(self._space.get(todo.pop()))) - seen
             seen |= new
             todo.extend(new)
@@ -139,7 +153,7 @@ class Namespace:
 
 def _held(obj: object) -> object:
     """What stands for an object: large ones weakly, so that a cell can free its memory."""
-    if type(obj).__module__.partition(".")[0] in _LARGE:
+    if kinds.library(type(obj)) in _LARGE:
         try:
             return weakref.ref(obj)
         except TypeError:
@@ -157,15 +171,17 @@ def _words(source: str) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _globals_of(obj: object) -> Iterator[str]:
+def _globals_of(obj: Any) -> Iterator[str]:
     """Global names that a function, or the methods of a class or instance, may use."""
-    if isinstance(obj, types.FunctionType):
+    kind = type(obj)
+    if kind is types.FunctionType:
         yield from _code_names(obj.__code__)
         return
-    kind = obj if isinstance(obj, type) else type(obj)
-    if type.__dict__["__module__"].__get__(kind) == "__main__":
-        for member in islice(type.__dict__["__dict__"].__get__(kind).values(), 200):
-            if isinstance(member, types.FunctionType):
+    if kinds.derives(kind, type):
+        kind = obj
+    if kinds.module(kind) == "__main__":
+        for member in islice(kinds.space(kind).values(), 200):
+            if type(member) is types.FunctionType:
                 yield from _code_names(member.__code__)
 
 

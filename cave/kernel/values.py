@@ -47,7 +47,8 @@ class Parcel:
     kind: str
     """`pickle` or `safe`."""
     header: bytes
-    buffers: Sequence["Buffer"]
+    buffers: Sequence[Any]
+    """Anything with the buffer protocol; not to change any more."""
 
 
 def pack(values: Mapping[str, Any], *, peer: KernelFacts) -> Parcel:
