@@ -194,8 +194,13 @@ def measure_frames(report: Report, sizes: list[int]) -> None:
         name = f"{size} MB" if size < 1024 else "1 GB"
         report.row(f"put {name}", ms(put), f"memcpy {ms(copy)}", f"{put / copy:.1f}", aim)
         report.row(f"put {name}, peak of both", f"{times_held:.2f} x", "", "", "2 x")
-        report.row(f"get {name}", ms(get), f"memcpy {ms(copy)}", f"{get / copy:.1f}",
-                   "0.20 s" if size == 100 else "")
+        report.row(
+            f"get {name}",
+            ms(get),
+            f"memcpy {ms(copy)}",
+            f"{get / copy:.1f}",
+            "0.20 s" if size == 100 else "",
+        )
         session.run("del frame")
 
 

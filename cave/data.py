@@ -182,7 +182,9 @@ def write(value: Any, path: Path) -> None:
                     f"tables: .csv .parquet .xlsx .json, arrays: .npy, others: .json .txt"
                 )
     except ImportError as error:
-        raise ConfigError(f"{path.name!r} needs {error.name}: pip install 'cave-runtime[excel]'") from error
+        raise ConfigError(
+            f"{path.name!r} needs {error.name}: pip install 'cave-runtime[excel]'"
+        ) from error
     except (OSError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

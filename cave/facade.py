@@ -9,8 +9,9 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.errors import SessionBusy
@@ -40,6 +41,8 @@ class Session:
 
     def __init__(self, inner: AsyncSession) -> None:
         self._inner = inner
+        self.narration: TextIO | None = None
+        """Where turns are narrated; None: in the notebook or terminal, if there is one."""
         self._ended: queue.SimpleQueue[KernelEnded] = queue.SimpleQueue()
         inner.listen(self._note)
 
@@ -123,7 +126,7 @@ class Session:
         from cave.display import LiveTurn
 
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        live = LiveTurn.for_environment()
+        live = LiveTurn.for_environment(self.narration, answer=self.narration is None)
 
         def deliver(event: Event) -> None:
             live(event)
@@ -131,7 +134,10 @@ class Session:
                 on_event(event)
 
         try:
-            return self._wait(work(inbox.put), inbox=inbox, deliver=deliver)
+            result = self._wait(work(inbox.put), inbox=inbox, deliver=deliver)
+            if isinstance(result, Turn) and live.shows:
+                return cast(T, replace(result, streamed=True))
+            return result
         finally:
             live.close()
 
@@ -141,7 +147,7 @@ class Session:
         self._wait(self._inner.refresh())
         return self._inner.pending
 
-    def interrupt(self, kill: bool = False) -> Interruption:
+    def interrupt(self, *, kill: bool = False) -> Interruption:
         """Stop what runs, from any thread or process: SIGINT, and after 10 seconds SIGKILL
         when `kill`. The result is true when nothing runs any more, and says what was done."""
         return self._wait(self._inner.interrupt(kill=kill))

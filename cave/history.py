@@ -32,7 +32,7 @@ from cave.events import (
     ValuesPut,
     Variable,
 )
-from cave.turn import Cell, Step, Turn
+from cave.turn import Cell, Step, Turn, ended
 
 BlobReader = Callable[[str], str]
 """Gives the text of a blob by its key."""
@@ -215,7 +215,7 @@ class History:
 
     def cell_of(self, started: CellStarted, event: CellFinished) -> Cell:
         """The Cell that these two events are."""
-        read, key = self._read_text, event.full_blob
+        read, key, error = self._read_text, event.full_blob, error_of(event.error)
         return Cell(
             n=event.cell,
             source=started.source,
@@ -223,13 +223,13 @@ class History:
             origin=started.origin,
             status=event.status,
             outputs=event.outputs,
-            error=error_of(event.error),
+            error=error,
             seconds=event.seconds,
             kept=event.kept,
             delta=event.delta,
             full_size=event.full_size,
             bound=event.bound,
-            _full=(lambda: read(key)) if read is not None and key else None,
+            _full=(lambda: ended(read(key), error)) if read is not None and key else None,
         )
 
     def _output_late(self, event: OutputLate) -> None:

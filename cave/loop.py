@@ -124,7 +124,7 @@ async def _end_cell(work: Work, kernel: Kernel, n: int, executed: Executed, *, s
     else:
         executed = replace(executed, error=_with_loss(journal, executed.error))
     event: CellFinished = await finished(n, executed, work.supply.blobs)
-    await journal.append(event, sync=sync)
+    await journal.append(*await work.supply.late_events(), event, sync=sync)
     if death is not None:
         await work.supply.bury(death)
 
@@ -179,7 +179,8 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
     assert turn is not None
     step = turn.asked + 1
     await journal.append(StepStarted(turn=turn.n, step=step))
-    view = stream.view(journal.history)
+    context = getattr(operator, "context_tokens", None)
+    view = stream.view(journal.history, context_tokens=context)
 
     def on_text(text: str) -> None:
         journal.publish(TextDelta(turn=turn.n, step=step, text=text))
@@ -235,7 +236,8 @@ async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished 
 
 def _last_text(work: Work) -> str:
     turn = work.journal.history.turn
-    cells = [work.journal.history.cells[n] for n in turn.cells.values()] if turn else []
+    known = work.journal.history.cells
+    cells = [known[n] for n in turn.cells.values() if n in known] if turn else []
     return cells[-1].text if cells else ""
 
 

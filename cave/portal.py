@@ -8,7 +8,7 @@ Ctrl-C arrives: the first asks the work to stop, the second gives up waiting.
 from __future__ import annotations
 
 import asyncio
-import atexit
+import importlib
 import os
 import queue
 import threading
@@ -60,7 +60,7 @@ class Portal:
             try:
                 item = box.get()
                 if item is future:
-                    return future.result()
+                    break
                 if deliver is not None:
                     deliver(item)
             except KeyboardInterrupt:
@@ -69,6 +69,7 @@ class Portal:
                     raise
                 interrupted = True
                 self.submit(on_interrupt())
+        return future.result()
 
     def stop(self) -> None:
         """End the loop's thread; what still runs is cancelled."""
@@ -123,5 +124,9 @@ def _forget_after_fork() -> None:
     _at_exit.clear()
 
 
-atexit.register(_farewell)
+# Ordinary atexit functions come after executors refuse work, and stores close in threads:
+# this hook runs before that, newest first (it is what concurrent.futures uses itself, whose
+# own is registered when its executor is imported).
+importlib.import_module("concurrent.futures.thread")
+threading._register_atexit(_farewell)  # type: ignore[attr-defined]  # noqa: SLF001
 os.register_at_fork(after_in_child=_forget_after_fork)

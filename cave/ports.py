@@ -253,12 +253,16 @@ class Kernel(Protocol):
     raises `KernelDied` when the process ends first.
     """
 
-    @property
-    def facts(self) -> KernelFacts: ...
+    facts: KernelFacts
+    death: Death | None
+    """None while the process lives, as far as was heard."""
+    on_late: Callable[[SpooledOutput], None] | None
+    """Called with output that comes after its cell has ended."""
+    on_foreign: Callable[[SpooledCell], None] | None
+    """Called with the ends of cells that foreign clients ran."""
 
-    @property
-    def death(self) -> Death | None:
-        """None while the process lives."""
+    async def alive(self) -> bool:
+        """Whether the process lives now."""
 
     async def execute(
         self,
@@ -298,6 +302,9 @@ class Kernel(Protocol):
 
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""
+
+    def ack(self, number: int) -> None:
+        """What came up to message `number` is journaled: its part of the spool may go."""
 
     async def interrupt(self, *, kill: bool = False) -> bool:
         """SIGINT to the running cell; after the grace time SIGKILL when `kill`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cave.events import (
@@ -18,13 +18,14 @@ from cave.events import (
     CellOutput,
     CellStarted,
     Delta,
+    Event,
     Fault,
-    ForeignAdmitted,
     KernelEnded,
     KernelStarted,
     Output,
     OutputLate,
     Variable,
+    clean,
 )
 from cave.journal import Journal
 from cave.ports import BlobStore, Death, Executed, Kernel, SpooledCell, SpooledOutput
@@ -70,6 +71,8 @@ class Supply:
     kernel: Kernel | None = None
     number: int = 0
     """Which kernel of the session `kernel` is."""
+    late: list[SpooledOutput | SpooledCell] = field(default_factory=list)
+    """Output of cells that had ended, and foreign cells, not journaled yet."""
 
     async def ready(self, *, news: bool) -> Kernel:
         """A live kernel that knows this operation's lease. Raises `KernelStartError`."""
@@ -77,14 +80,11 @@ class Supply:
         if self.kernel is None and self.journal.history.kernel is not None:
             await self._adopt(self.journal.history.kernel.kernel)
             news = True
-        if (
-            self.kernel is not None
-            and self.kernel.death is None
-            and (news or self.journal.history.foreign)
-        ):
-            await self._catch_up(self.kernel)
-        if self.kernel is not None and self.kernel.death is not None:
-            await self.bury(self.kernel.death)
+        kernel = self.kernel
+        if kernel is not None and await kernel.alive() and (news or self.journal.history.foreign):
+            await self._catch_up(kernel)
+        if kernel is not None and kernel.death is not None:
+            await self.bury(kernel.death)
         if self.kernel is None:
             await self._start()
         assert self.kernel is not None
@@ -135,6 +135,8 @@ class Supply:
             on_output=self._provisional(running),
         )
         await self.record(found)
+        if history.running is not None and kernel.death is None:
+            await self.journal.append(_never_sent(history.running.cell))
         if history.foreign:
             await kernel.admit_foreign(lease=self.journal.lease)
 
@@ -143,30 +145,40 @@ class Supply:
             return None
         return lambda output: self.journal.publish(CellOutput(cell=cell, output=output))
 
+    async def late_events(self) -> list[Event]:
+        """The events of what came late; journaled before the end of any later cell."""
+        late, self.late = self.late, []
+        events: list[Event] = []
+        for entry in late:
+            events += await self._events_of(entry, after=len(events))
+        return events
+
+    async def _events_of(
+        self, entry: SpooledOutput | SpooledCell, *, after: int = 0
+    ) -> list[Event]:
+        """The events that journal an entry, unless they are there already."""
+        history = self.journal.history
+        match entry:
+            case SpooledOutput() if entry.spool > history.spool:
+                return [OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)]
+            case SpooledCell(cell=None, executed=Executed() as executed):
+                if executed.spool <= history.spool:
+                    return []
+                n = history.next_cell + after
+                started = CellStarted(
+                    cell=n, source=clean(entry.source), origin="foreign", kernel=self.number
+                )
+                return [started, await finished(n, executed, self.blobs)]
+            case SpooledCell(cell=int() as n, executed=Executed() as executed):
+                return [] if n in history.cells else [await finished(n, executed, self.blobs)]
+            case _:
+                return []
+
     async def record(self, found: Sequence[SpooledCell | SpooledOutput]) -> None:
         """Journal what a kernel put out while nobody saw."""
         for entry in found:
-            match entry:
-                case SpooledOutput():
-                    await self.journal.append(
-                        OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)
-                    )
-                case SpooledCell(executed=Executed() as executed):
-                    await self._record_cell(entry, executed)
-                case _:
-                    continue
-
-    async def _record_cell(self, entry: SpooledCell, executed: Executed) -> None:
-        history = self.journal.history
-        n = entry.cell
-        if n is None:
-            n = history.next_cell
-            await self.journal.append(
-                CellStarted(cell=n, source=entry.source, origin="foreign", kernel=self.number)
-            )
-        elif n in history.cells:
-            return
-        await self.journal.append(await finished(n, executed, self.blobs))
+            if events := await self._events_of(entry):
+                await self.journal.append(*events)
 
     async def bury(self, death: Death) -> KernelEnded:
         """Journal the death of the kernel, the cell that it cut, and every lost name."""
@@ -240,6 +252,12 @@ async def finished(cell: int, executed: Executed, blobs: BlobStore) -> CellFinis
         bound=executed.bound,
         spool=executed.spool,
     )
+
+
+def _never_sent(cell: int) -> CellFinished:
+    """The end of a cell that the kernel has never seen, and by the fence never will."""
+    fault = Fault("CellNotRun", "its host died before it was sent; it did not run")
+    return CellFinished(cell=cell, status="interrupted", error=fault)
 
 
 def _cut(entry: SpooledCell | SpooledOutput) -> bool:

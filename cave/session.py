@@ -8,7 +8,7 @@ it takes the session's lease, finds or makes the kernel, works, and lets go. `ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,6 @@ from cave.events import (
     Event,
     ForeignAdmitted,
     InterruptSent,
-    OutputLate,
     SessionClosed,
     SessionOpened,
     TurnFinished,
@@ -36,10 +35,16 @@ from cave.events import (
 from cave.history import History
 from cave.journal import Journal
 from cave.operators import missing, resolve
-from cave.ports import Kernel, Operator, SpooledOutput
+from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.recovery import Supply
 from cave.turn import Cell, Numbered, Turn
 from cave.wishes import Interruption
+
+ADOPTION = 2.0
+"""Seconds that `open` waits for the end of a cell whose host died; longer ones end later."""
+
+POLL = 0.01
+"""Seconds between looks at a kernel that is being taken over."""
 
 RAISE: Any = object()
 """Stands for "no default given"."""
@@ -85,9 +90,8 @@ class AsyncSession:
         self._options = Options()
         self._operator: Operator | None = None
         self._spec: Any = None
-        self._closed = False
+        self._closed = self._leaving = False
         self._background: set[asyncio.Task[None]] = set()
-        self._late: list[SpooledOutput] = []
         self._settings = config.Settings()
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
         self.apply(options)
@@ -129,12 +133,15 @@ class AsyncSession:
                 if self._fold.opened is None:
                     opened = SessionOpened(version=__version__, kernel=self._kernels.kernel)
                     await self._journal.append(opened)
-                if self._fold.running is None:
+                running = self._fold.running
+                if running is None:
                     await self._ready(news=news)
-                else:
-                    self._adopt_later()
         except SessionBusy:
             await self._journal.refresh()
+            return self
+        if running is not None:
+            adoption = self._adopt_later()
+            await asyncio.wait({adoption}, timeout=ADOPTION)
         return self
 
     async def __aenter__(self) -> Self:
@@ -147,6 +154,7 @@ class AsyncSession:
         """End the kernel; gives the variables that are lost with it. The journal stays."""
         if self._closed:
             return ()
+        self._leaving = True
         async with self._operation():
             await self._flush_late()
             lost = await self._work.supply.end("closed")
@@ -187,33 +195,35 @@ class AsyncSession:
                 watcher.cancel()
                 if stop_listening:
                     stop_listening()
-        kernel = self._work.supply.kernel
-        if not self._closed and kernel is None and self._fold.ended is not None:
+        died = self._work.supply.kernel is None and self._fold.ended is not None
+        if died and not self._leaving:
             self._adopt_later()
 
     async def _ready(self, *, news: bool) -> Kernel:
-        kernel = await self._work.supply.ready(news=news)
-        kernel.on_late = self._came_late
         await self._flush_late()
+        kernel = await self._work.supply.ready(news=news)
+        kernel.on_late = kernel.on_foreign = self._came_late
         return kernel
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
-    def _adopt_later(self) -> None:
+    def _adopt_later(self) -> asyncio.Task[None]:
         """Have a kernel ready, and a running cell's end journaled, before anyone asks."""
-        self._spawn(self._adopt_now())
+        return self._spawn(self._adopt_now())
 
     async def _adopt_now(self) -> None:
         with suppress(SessionBusy, LeaseLost):
             async with self._journal.operation() as news:
                 await self._ready(news=news)
 
-    def _came_late(self, output: SpooledOutput) -> None:
-        self._late.append(output)
-        if not self._journal.operating and not self._closed and len(self._late) == 1:
+    def _came_late(self, output: SpooledOutput | SpooledCell) -> None:
+        late = self._work.supply.late
+        late.append(output)
+        if not self._journal.operating and not self._closed and len(late) == 1:
             self._spawn(self._flush_soon())
 
     async def _flush_soon(self) -> None:
@@ -223,12 +233,8 @@ class AsyncSession:
                 await self._flush_late()
 
     async def _flush_late(self) -> None:
-        late, self._late = self._late, []
-        for entry in late:
-            if entry.spool > self._fold.spool:
-                await self._journal.append(
-                    OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)
-                )
+        if late := await self._work.supply.late_events():
+            await self._journal.append(*late)
 
     # -- cells and turns ---------------------------------------------------------------------
 
@@ -401,33 +407,35 @@ class AsyncSession:
 
     # -- the kernel --------------------------------------------------------------------------
 
-    async def interrupt(self, kill: bool = False) -> Interruption:
+    async def interrupt(self, *, kill: bool = False) -> Interruption:
         """Stop what runs: SIGINT, and after 10 seconds SIGKILL when `kill`.
 
         Works from any process; needs no lease.
         """
         if self._journal.operating:
-            return await self._interrupt_own(kill)
-        return await wishes.send(self.home.folder(self.name), kill, self._interrupt_idle)
+            return await self._interrupt_own(kill=kill)
+        return await wishes.send(self.home.folder(self.name), self._interrupt_idle, kill=kill)
 
-    async def _interrupt_own(self, kill: bool) -> Interruption:
+    async def _interrupt_own(self, *, kill: bool) -> Interruption:
         self._work.stop.wished.set()
         kernel, running = self._work.supply.kernel, self._fold.running
         if kernel is None or running is None:
-            return Interruption(True, "the model's call is given up; no cell ran")
+            return Interruption(stopped=True, message="the model's call is given up; no cell ran")
         await self._log_stop(running.cell, "sigint")
         stopped = await kernel.interrupt(kill=kill)
         if stopped and kernel.death is None:
-            return Interruption(True, f"cell {running.cell} was interrupted")
+            return Interruption(stopped=True, message=f"cell {running.cell} was interrupted")
         if stopped:
             await self._log_stop(running.cell, "sigkill", "SIGINT had no effect")
-            return Interruption(True, f"cell {running.cell} ignored SIGINT; the kernel was killed")
+            return Interruption(
+                stopped=True, message=f"cell {running.cell} ignored SIGINT; the kernel was killed"
+            )
         message = (
             f"cell {running.cell} ignores SIGINT and still runs; killing the kernel would lose "
             f"{len(self._fold.variables)} variables: s.interrupt(kill=True) does it"
         )
         await self._log_stop(running.cell, "refused", message)
-        return Interruption(False, message)
+        return Interruption(stopped=False, message=message)
 
     async def _log_stop(
         self, cell: int, action: Literal["sigint", "sigkill", "refused"], reason: str = ""
@@ -435,16 +443,15 @@ class AsyncSession:
         with suppress(LeaseLost):  # the operation has ended meanwhile: its end tells the story
             await self._journal.append(InterruptSent(cell=cell, action=action, reason=reason))
 
-    async def _interrupt_idle(self, kill: bool) -> Interruption:
+    async def _interrupt_idle(self, *, kill: bool) -> Interruption:
         """Nobody operates: a cell may still run in a kernel whose host died."""
         async with self._journal.operation():
             if self._fold.running is None:
-                return Interruption(True, "nothing runs")
-            self._adopt_later()
-        await asyncio.sleep(0)
-        while not self._journal.operating and self._background:
-            await asyncio.sleep(0.01)
-        return await self._interrupt_own(kill)
+                return Interruption(stopped=True, message="nothing runs")
+        adoption = self._adopt_later()
+        while not adoption.done() and self._work.supply.kernel is None:
+            await asyncio.sleep(POLL)
+        return await self._interrupt_own(kill=kill)
 
     async def _watch_wishes(self) -> None:
         folder = self.home.folder(self.name)
@@ -452,7 +459,10 @@ class AsyncSession:
             await asyncio.sleep(wishes.POLL)
             kill = wishes.taken(folder)
             if kill is not None:
-                wishes.answer(folder, await self._interrupt_own(kill))
+                self._spawn(self._grant(folder, kill=kill))
+
+    async def _grant(self, folder: Path, *, kill: bool) -> None:
+        wishes.answer(folder, await self._interrupt_own(kill=kill))
 
     async def restart(self) -> tuple[Variable, ...]:
         """End the kernel and all its processes, and start a fresh one; gives what is lost."""

@@ -77,7 +77,11 @@ def text_of(outputs: tuple[Output, ...], error: CellError | None = None) -> str:
                 plain = output.data.get("text/plain", "")
                 parts.append(plain if isinstance(plain, str) else "".join(plain))
                 parts.append("\n")
-    text = "".join(parts)
+    return ended("".join(parts), error)
+
+
+def ended(text: str, error: CellError | None) -> str:
+    """The text of a cell with its error's last line, and no line end after the last."""
     if error is not None:
         text += ("" if not text or text.endswith("\n") else "\n") + str(error)
     return text.removesuffix("\n")

@@ -56,11 +56,11 @@ def answer(folder: Path, came: Interruption) -> None:
 
 
 async def send(
-    folder: Path, kill: bool, idle: Callable[[bool], Awaitable[Interruption]]
+    folder: Path, idle: Callable[..., Awaitable[Interruption]], *, kill: bool
 ) -> Interruption:
     """Wish for a stop and wait for the answer; `idle` does it when nobody operates."""
     try:
-        return await idle(kill)
+        return await idle(kill=kill)
     except SessionBusy:
         pass
     reply = folder / "interrupted"
@@ -71,6 +71,8 @@ async def send(
         if reply.exists():
             came = json.loads(reply.read_text(encoding="utf-8"))
             reply.unlink()
-            return Interruption(bool(came["stopped"]), str(came["message"]))
+            return Interruption(stopped=bool(came["stopped"]), message=str(came["message"]))
     (folder / "interrupt").unlink(missing_ok=True)
-    return Interruption(False, "the process that operates the session did not answer")
+    return Interruption(
+        stopped=False, message="the process that operates the session did not answer"
+    )

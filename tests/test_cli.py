@@ -15,7 +15,9 @@ import pytest
 pytestmark = pytest.mark.usefixtures("sessions")
 
 
-def cave(*arguments: str, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def cave(
+    *arguments: str, code: int = 0, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run `cave ARGUMENTS`; fails when the exit code is another."""
     done = subprocess.run(
         [sys.executable, "-c", "from cave.cli import main; main()", *arguments],
@@ -191,8 +193,15 @@ def test_ask_alone_is_a_prompt_loop(desk: Path) -> None:
     )
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", "from cave.cli import main; main()", "ask", "p", "--model",
-         "script:two.py"],
+        [
+            sys.executable,
+            "-c",
+            "from cave.cli import main; main()",
+            "ask",
+            "p",
+            "--model",
+            "script:two.py",
+        ],
         stdin=child,
         stdout=child,
         stderr=child,
@@ -245,7 +254,9 @@ def test_doctor_tries_this_machine_and_verifies_a_journal(home: Path) -> None:
         (table,) = connection.execute(
             "select name from sqlite_master where type='table' and name like '%event%'"
         ).fetchone()
-        connection.execute(f"update {table} set body = replace(body, 'x = 1', 'x = 2') where seq = 3")
+        connection.execute(
+            f"update {table} set body = replace(body, 'x = 1', 'x = 2') where seq = 3"
+        )
     connection.close()
     assert "3" in cave("doctor", "--verify", "v", code=1).stdout
 

@@ -19,7 +19,10 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
-        notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=100,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()
     codes = [c for c in notebook.cells if c.cell_type == "code"]

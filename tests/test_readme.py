@@ -30,9 +30,7 @@ def sales() -> pd.DataFrame:
 
 
 @pytest.fixture
-def desk(
-    tmp_path: Path, sessions: None, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def desk(tmp_path: Path, sessions: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the README's reader has, and a scripted model."""
     monkeypatch.chdir(tmp_path)
     sales().to_csv("sales.csv", index=False)

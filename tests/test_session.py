@@ -65,7 +65,9 @@ def test_what_cannot_go_in_is_named_and_nothing_is_put() -> None:
 def test_what_only_pickle_carries_is_refused_until_allowed() -> None:
     """The host does not unpickle what a kernel gives unless the caller says so."""
     s = cave.open("pickle")
-    s.run("import collections\nP = collections.namedtuple('P', 'x y')\nq = P(1, 2)").raise_for_error()
+    s.run(
+        "import collections\nP = collections.namedtuple('P', 'x y')\nq = P(1, 2)"
+    ).raise_for_error()
     with pytest.raises(cave.NotPortable, match="allow_pickle=True"):
         s["q"]
     assert tuple(s.get("q", allow_pickle=True)) == (1, 2)
@@ -323,7 +325,9 @@ def test_foreign_clients_are_refused_until_they_are_admitted() -> None:
         assert refused["content"]["status"] == "error"
         assert s["y"] == 41
         assert "jupyter console --existing" in s.attach()
-        done = client.execute_interactive("y += 1\nprint(y)", timeout=20, output_hook=lambda m: None)
+        done = client.execute_interactive(
+            "y += 1\nprint(y)", timeout=20, output_hook=lambda m: None
+        )
         assert done["content"]["status"] == "ok"
     finally:
         client.stop_channels()

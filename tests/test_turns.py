@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 import cave
@@ -129,6 +130,7 @@ def test_a_kernel_that_dies_between_turns_is_told_at_the_next(
     pid = s.kernel.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)], timeout=10)
     s.ask("go on")
     told = shown(operator.views[0])
     assert "alpha" in told
@@ -151,7 +153,9 @@ def test_what_a_person_did_between_turns_is_shown() -> None:
 
 def test_malformed_replies_never_run_and_stop_after_three() -> None:
     """A reply that cannot be used is journaled and told to the operator; three end the turn."""
-    bad = [Reply("malformed", text="two blocks; give one", raw="```python\nx=1\n```") for _ in "123"]
+    bad = [
+        Reply("malformed", text="two blocks; give one", raw="```python\nx=1\n```") for _ in "123"
+    ]
     operator = Recording(*bad)
     s = cave.open("nonsense", operator=operator)
     turn = s.ask("go")
@@ -272,7 +276,9 @@ def test_the_async_stream_ends_with_the_turn() -> None:
 
 def test_a_flood_does_not_reach_the_prompt() -> None:
     """5 MB of output reach the operator as head and tail with the size named."""
-    operator = Recording(cell("print('x' * 5_000_000)\nprint('the end')"), Reply("finish", text="ok"))
+    operator = Recording(
+        cell("print('x' * 5_000_000)\nprint('the end')"), Reply("finish", text="ok")
+    )
     s = cave.open("flood", operator=operator)
     turn = s.ask("go")
     told = shown(operator.views[1])

@@ -127,7 +127,9 @@ def show(name: str, as_json: bool) -> None:
 
 def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
     kernel, usage = history.kernel, history.usage
-    serves = f"number {kernel.kernel}, pid {kernel.pid}, Python {kernel.python}" if kernel else "none"
+    serves = (
+        f"number {kernel.kernel}, pid {kernel.pid}, Python {kernel.python}" if kernel else "none"
+    )
     tokens = f"{usage.input_tokens + usage.cache_read_tokens:,} in, {usage.output_tokens:,} out"
     estimate = " (estimated)" if usage.estimated else ""
     usd = "unknown" if usage.usd is None else f"${usage.usd:.4f}"
@@ -144,8 +146,10 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
         lines.append(f"waits     turn {history.pending.n}: {history.pending.reason}")
     lines += [f"variable  {v.name}: {v.type} {v.summary}"[:160] for v in history.variables.values()]
     lines += [f"lost      {v.name}: {v.type}" for v in history.lost]
-    lines += [f"turn {n:<4} {t.status}: {t.prompt.splitlines()[0][:100] if t.prompt else ''}"
-              for n, t in history.turns.items()]
+    lines += [
+        f"turn {n:<4} {t.status}: {t.prompt.splitlines()[0][:100] if t.prompt else ''}"
+        for n, t in history.turns.items()
+    ]
     return lines
 
 
@@ -222,7 +226,9 @@ def save(name: str, file: str, folder: str) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=".ipynb or .py")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help=".ipynb or .py"
+)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 def export(name: str, output: Path, overwrite: bool) -> None:
     """Write the story of session NAME to a new file."""

@@ -66,6 +66,7 @@ def ask(
 ) -> None:
     """Let the model work on PROMPT in session NAME; without PROMPT, a prompt loop."""
     session = api.open(name, operator=model, wait=wait)
+    session.narration = sys.stderr
     if files:
         narrate(f"put {', '.join(data.load_into(session, files))}")
     if prompt is None and not sys.stdin.isatty():
@@ -137,6 +138,7 @@ def resume(
 ) -> None:
     """Go on with what was cut or waits in session NAME."""
     session = api.open(existing(name), operator=model)
+    session.narration = sys.stderr
     ctx.exit(_finish(session.resume(budget=_budget(steps)), as_json=as_json))
 
 
@@ -156,9 +158,7 @@ def put(name: str, items: tuple[str, ...]) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it to this file.")
 @click.option("--allow-pickle", is_flag=True, help="Unpickle it here: only if you trust it.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def get(
-    name: str, variable: str, output: Path | None, allow_pickle: bool, as_json: bool
-) -> None:
+def get(name: str, variable: str, output: Path | None, allow_pickle: bool, as_json: bool) -> None:
     """Take VARIABLE out of session NAME, to stdout or to a file by its suffix."""
     value: Any = api.open(existing(name)).get(variable, allow_pickle=allow_pickle)
     if output is not None:

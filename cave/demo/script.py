@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cave.operators import Finish, ScriptedOperator
+from cave.operators.scripted import Finish, ScriptedOperator
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def tell(*, model: str | None = None, keep: bool = False) -> int:
         if not keep:
             cave.delete(name)
     click.echo()
-    _say(f"Kept: go on with `cave ask {name} \"...\"`." if keep else f"Session {name} is deleted.")
+    _say(f'Kept: go on with `cave ask {name} "..."`.' if keep else f"Session {name} is deleted.")
     return 1 if failed else 0
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,11 @@ class App(IPKernelApp):
     def init_poller(self) -> None:
         """The keeper sees to it that none is left over."""
 
-    def init_crash_handler(self) -> None:
-        """Faults go to the log by themselves."""
+    def excepthook(self, etype: Any, evalue: Any, tb: Any) -> None:
+        """A fault that ends the kernel must reach the log, not a pipe that dies with it."""
+        lines = traceback.format_exception(etype, evalue, tb)
+        fd = getattr(sys.stderr, "_original_stdstream_copy", 2)
+        os.write(fd, "".join(lines).encode("utf-8", "backslashreplace"))
 
     def log_connection_info(self) -> None:
         self._ports = dict(_PORTS)
@@ -127,7 +131,7 @@ class App(IPKernelApp):
 
     def init_io(self) -> None:
         super().init_io()
-        # what a crash prints must reach the log, not a pipe that dies with us
+        # as `excepthook`: to the log
         faulthandler.enable(file=sys.stderr._original_stdstream_copy)  # type: ignore[union-attr]
 
     def init_signal(self) -> None:

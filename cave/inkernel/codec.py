@@ -19,9 +19,11 @@ types named here or raises; it imports nothing by name and calls nothing by name
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import kinds
@@ -35,6 +37,8 @@ SMALL = 4096
 Node = Any
 Write = Callable[["Encoder", Any], list[Node]]
 Read = Callable[["Decoder", list[Node]], Any]
+Place = Callable[[int], str]
+"""Names the place of an element, given its number."""
 
 _WRITERS: dict[type, tuple[str, Write]] = {}
 _READERS: dict[str, Read] = {}
@@ -88,6 +92,18 @@ def typename(obj: object) -> str:
     return name if module in {"builtins", "__main__"} else f"{module}.{name}"
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: trees have no cycles, and many parts to walk through."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
 class Encoder:
     """Writes one value. `arrow=False` when the reader has no pyarrow."""
 
@@ -98,7 +114,8 @@ class Encoder:
         self._numbers: dict[int, int] = {}
         self._pending: set[int] = set()
         self._alive: list[object] = []
-        self._path: list[str] = []
+        self._path: list[str | tuple[Place, int]] = []
+        """From the value to where the encoder stands; a refusal leaves it as it is."""
 
     def finish(self, tree: Node) -> tuple[bytes, list[memoryview]]:
         """The header and the buffers of a tree that `node` made."""
@@ -107,26 +124,27 @@ class Encoder:
         )
         return text.encode(), [memoryview(self._small), *self.buffers]
 
-    def node(self, obj: Any, where: str = "") -> Node:
+    def node(self, obj: Any, where: str | tuple[Place, int] = "") -> Node:
         """The tree of an object; `where` is its place in the one that holds it."""
         kind = type(obj)
         if kind in _NATIVE:
             return _scalar(obj)
-        if (number := self._numbers.get(id(obj))) is not None:
-            if number in self._pending:
-                with self.at(where):
-                    raise self.refusal("it contains itself")
+        if (number := self._numbers.get(id(obj))) is not None and number not in self._pending:
             return ["ref", number]
-        with self.at(where):
-            tag, write = self._writer(obj)
-            return [tag, *self._numbered(obj, write)]
+        self._path.append(where)
+        if number is not None:
+            raise self.refusal("it contains itself")
+        tag, write = _WRITERS.get(kind) or self._writer(obj)
+        node = [tag, *self._numbered(obj, write)]
+        self._path.pop()
+        return node
 
-    def nodes(self, items: Iterable[Any], place: Callable[[int], str] = "[{}]".format) -> Node:
+    def nodes(self, items: Iterable[Any], place: Place = "[{}]".format) -> Node:
         """The trees of many objects; quick when all of them are plain scalars."""
         values = list(items)
         if _plain(values):
             return values
-        return [self.node(value, place(at)) for at, value in enumerate(values)]
+        return [self.node(value, (place, at)) for at, value in enumerate(values)]
 
     def bytes(self, data: Any) -> list[int]:
         """Put bytes (any flat buffer) into the buffers without copying large ones."""
@@ -141,12 +159,16 @@ class Encoder:
 
     def refusal(self, why: str) -> Unportable:
         """An `Unportable` that says where in the value the encoder stands."""
-        place = "".join(self._path[:8]).strip()
+        steps = (w if isinstance(w, str) else w[0](w[1]) for w in self._path[:8])
+        place = "".join(steps).strip()
         return Unportable(f"{why} (at {place})" if place else why)
 
-    def at(self, where: str) -> _Place:
+    @contextlib.contextmanager
+    def at(self, where: str) -> Iterator[None]:
         """For the time of a `with` block, refusals name this place too."""
-        return _Place(self._path, where)
+        self._path.append(where)
+        yield
+        self._path.pop()
 
     def _writer(self, obj: object) -> tuple[str, Write]:
         kind = type(obj)
@@ -169,20 +191,6 @@ class Encoder:
         parts = write(self, obj)
         self._pending.discard(number)
         return parts
-
-
-class _Place:
-    """Keeps a name on the encoder's path; left in place by an error, for its message."""
-
-    def __init__(self, path: list[str], where: str) -> None:
-        self._path = path
-        self._where = where
-
-    def __enter__(self) -> None:
-        self._path.append(self._where)
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._path.pop()
 
 
 class Decoder:
@@ -308,6 +316,10 @@ def _scalar(obj: Any) -> Node:
     return obj
 
 
+def _bits(values: list[Any]) -> list[int]:
+    return [v.bit_length() for v in values if type(v) is int]
+
+
 def _clean(string: str) -> bool:
     try:
         string.encode()
@@ -321,7 +333,7 @@ def _plain(values: list[Any]) -> bool:
     kinds = set(map(type, values))
     if not kinds <= _NATIVE:
         return False
-    if int in kinds and any(type(v) is int and v.bit_length() > 4096 for v in values):
+    if int in kinds and max(_bits(values)) > 4096:
         return False
     return str not in kinds or _clean("".join([v for v in values if type(v) is str]))
 

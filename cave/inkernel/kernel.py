@@ -20,11 +20,11 @@ from traitlets import Type
 from . import facts, retention
 from .interrupts import Interrupts
 from .objects import Objects
+from .output import Publisher, Stream
 from .shell import Shell, Text, clip
 
 if TYPE_CHECKING:
     from .app import Settings
-    from .output import Publisher
 
 Message = dict[str, Any]
 
@@ -38,6 +38,8 @@ _FOREIGN = {
     "connect_request",
 }
 _ON_CONTROL = {"kernel_info_request", "connect_request", "interrupt_request", "usage_request"}
+_BOUND = 10
+"""How many long outputs stay bound as `_output_N`."""
 _HINT = (
     "this kernel belongs to a cave session, which alone may run code in it; "
     "to let other clients in, type s.attach() in the session"
@@ -74,6 +76,7 @@ class Kernel(IPythonKernel):
         self._fence = threading.Lock()
         self._master = os.getpid()
         self._ended: dict[str, Any] = {}
+        self._bound: list[str] = []
         super().__init__(**kwargs)
         self.objects = Objects(self)
         self.shell_handlers.update(self.objects.handlers)
@@ -218,8 +221,9 @@ class Kernel(IPythonKernel):
     def boundary(self) -> None:
         """Between two statements of a cell: what was printed is on its way."""
         self._leave_if_forked()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, Stream):
+                stream.settle()
 
     async def execute_request(self, stream: Any, ident: Any, parent: Message) -> None:
         running = self.running
@@ -267,9 +271,9 @@ class Kernel(IPythonKernel):
             reply = self._broken(exc)
         self._leave_if_forked()
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "drain"):
+            if isinstance(stream, Stream):
                 stream.drain()
-            stream.flush()
+                stream.settle()
         running = self.running
         delta, bound = self._observe(code, running.cell if running else None)
         self._ended = {
@@ -311,12 +315,14 @@ class Kernel(IPythonKernel):
         if text is None or self.running is None or self.running.cell is None:
             return ""
         name = f"_output_{self.running.cell}"
-        self.shell.user_ns[name] = text
-        self.shell.user_ns_hidden[name] = text
-        self._bound = [*getattr(self, "_bound", []), name][-10:]
-        for old in [n for n in self.shell.user_ns if n.startswith("_output_")]:
-            if old not in self._bound:
-                del self.shell.user_ns[old]
+        self._bound.append(name)
+        spaces = (self.shell.user_ns, self.shell.user_ns_hidden)
+        for names in spaces:
+            names[name] = text
+        while len(self._bound) > _BOUND:
+            old = self._bound.pop(0)
+            for names in spaces:
+                names.pop(old, None)
         return name
 
     def _leave_if_forked(self) -> None:

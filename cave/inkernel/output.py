@@ -16,6 +16,7 @@ import select
 import struct
 import termios
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ BIND_UP_TO = 32 << 20
 """Characters up to which it is; longer text is only in the spool (and the host's blobs)."""
 _PARENTS = 256
 _DRAIN = 100
+_PATIENCE = 0.005
 _DELIMITER = b"<IDS|MSG>"
 _MSG_ID = re.compile(rb'"msg_id": ?"([^"]*)"')
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
@@ -151,8 +153,9 @@ class Publisher(IOPubThread):
 class Stream(OutStream):
     """stdout or stderr of cells.
 
-    All text goes through the publisher's queue, so that it keeps its place among displays;
-    `flush` waits only when there is text to wait for.
+    All text goes through the publisher's queue, so that it keeps its place among displays.
+    `flush` waits until the text is in the spool, but not more often than every `_PATIENCE`
+    seconds: a flood of small flushes is gathered.
     """
 
     flush_timeout = 600
@@ -160,7 +163,10 @@ class Stream(OutStream):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._reading = threading.Lock()
-        super().__init__(*args, **kwargs)
+        self._settled = 0.0
+        self._flush_queued = False
+        # "force": ipykernel would not watch the descriptors below a test runner
+        super().__init__(*args, **{**kwargs, "watchfd": "force"})
 
     def _schedule_flush(self) -> None:
         if self._flush_pending:
@@ -170,11 +176,22 @@ class Stream(OutStream):
         self.pub_thread.schedule(lambda: self._io_loop.call_later(self.flush_interval, later))
 
     def flush(self) -> None:
+        if not self._buffers:
+            return
+        if time.monotonic() - self._settled > _PATIENCE:
+            self.settle()
+        elif not self._flush_queued:
+            self._flush_queued = True
+            self.pub_thread.schedule(self._flush)
+
+    def settle(self) -> None:
+        """Wait until all text so far is in the spool."""
         if self._buffers:
             super().flush()
+            self._settled = time.monotonic()
 
     def _flush(self) -> None:
-        self._flush_pending = False
+        self._flush_pending = self._flush_queued = False
         for parent, text in self._flush_buffers():
             for start in range(0, len(text), CHUNK):
                 self._publish(parent, text[start : start + CHUNK])

@@ -41,16 +41,15 @@ def _too_old(out: dict[int, Any]) -> list[int]:
 
 
 def _forget(shell: Any, number: int, value: Any) -> None:
-    names, hook = shell.user_ns, shell.displayhook
-    for name in (f"_{number}", "_", "__", "___"):
-        if names.get(name) is value:
-            names[name] = ""
-            if name == f"_{number}":
-                del names[name]
+    for names in (shell.user_ns, shell.user_ns_hidden):
+        if names.get(f"_{number}") is value:
+            del names[f"_{number}"]
+        for name in ("_", "__", "___"):
+            if names.get(name) is value:
+                names[name] = ""
     for name in ("_", "__", "___"):
-        if getattr(hook, name) is value:
-            setattr(hook, name, "")
-            shell.user_ns_hidden[name] = ""
+        if getattr(shell.displayhook, name) is value:
+            setattr(shell.displayhook, name, "")
 
 
 def size_of(value: Any, *, depth: int = 1) -> int:

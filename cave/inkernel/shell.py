@@ -5,15 +5,26 @@ from __future__ import annotations
 import ast
 import asyncio
 import sys
+import warnings
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
+from IPython.core import interactiveshell
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from traitlets import Type
 
 CLIP = 100_000
 """Characters of an error's text and traceback that leave the kernel."""
+
+
+def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
+    if not str(message).startswith("To exit:"):  # one cannot, and `ask_exit` says so
+        warnings.warn(message, *args, **kwargs)  # noqa: B028 - the caller's
+
+
+interactiveshell.warn = _warn  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -92,15 +103,34 @@ class Shell(ZMQInteractiveShell):
         kind, value, trace = exc_tuple or sys.exc_info()
         if self.kernel.interrupts.fired and isinstance(value, asyncio.CancelledError):
             kind, value = KeyboardInterrupt, KeyboardInterrupt()
-        super().showtraceback((kind, value, trace), *args, **kwargs)
+        _end_at_user_code(trace)
+        try:
+            super().showtraceback((kind, value, trace), *args, **kwargs)
+        except Exception:  # its text or its own formatter raised
+            name = getattr(kind, "__name__", "Error")
+            self._showtraceback(kind, value, [f"{name}: {Text(value)}"])
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         super()._showtraceback(etype, Text(evalue), clip(stb))
+
+    def _format_exception_for_storage(self, exception: Any, *_: Any, **__: Any) -> Any:
+        """For IPython's own history: without a second traceback, and without raising."""
+        name = type(exception).__name__
+        return {"ename": name, "evalue": str(Text(exception)), "traceback": []}
 
     def ask_exit(self) -> None:
         raise SystemExit(
             "exit() and quit() do not end a session's kernel; type s.close() in the session"
         )
+
+
+def _end_at_user_code(trace: TracebackType | None) -> None:
+    """Leave our own frames (what raises for SIGINT, for input) out of a traceback."""
+    while trace is not None:
+        below = trace.tb_next
+        if below is not None and below.tb_frame.f_globals.get("__package__") == __package__:
+            trace.tb_next = None
+        trace = below
 
 
 class Text:

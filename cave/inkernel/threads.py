@@ -31,7 +31,11 @@ def attribute_output() -> None:
         start(self)
 
     def submit_in_context(
-        self: concurrent.futures.ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kw: Any
+        self: concurrent.futures.ThreadPoolExecutor,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        **kw: Any,
     ) -> Any:
         return submit(self, contextvars.copy_context().run, fn, *args, **kw)
 

@@ -30,7 +30,8 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
     if kind != "safe":
         raise Unportable(f"a parcel of the unknown kind {kind!r}")
     try:
-        values = codec.Decoder(buffers).value(header)
+        with codec.uncollected():
+            values = codec.Decoder(buffers).value(header)
     except Exception as error:
         raise Unportable(f"the kernel cannot make these objects: {error}") from error
     if type(values) is not dict or not all(type(name) is str for name in values):
@@ -60,7 +61,8 @@ def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, lis
     """
     try:
         encoder = codec.Encoder()
-        header, buffers = encoder.finish(encoder.node(obj))
+        with codec.uncollected():
+            header, buffers = encoder.finish(encoder.node(obj))
     except Unportable as error:
         if not allow_pickle:
             raise Unportable(f"{error.reason}; type {_HINT.format(name)}") from None

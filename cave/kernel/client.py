@@ -55,9 +55,7 @@ class Client:
     def start(self, run: Cell, content: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         """Send a cell."""
         self.cells[run.msg_id] = run
-        self._wire.send(
-            "shell", "execute_request", content, msg_id=run.msg_id, metadata=metadata
-        )
+        self._wire.send("shell", "execute_request", content, msg_id=run.msg_id, metadata=metadata)
 
     async def request(
         self,

@@ -69,6 +69,12 @@ class Kernel:
     def record(self) -> Record:
         return self._record
 
+    async def alive(self) -> bool:
+        """Whether the process lives now, not only as far as was heard."""
+        if self.death is None and not self._process.alive:
+            await self._dead.wait()
+        return self.death is None
+
     # -- cells -------------------------------------------------------------------------------
 
     async def execute(
@@ -84,7 +90,9 @@ class Kernel:
         run = Cell(cell, cells.new_id(cell), source, on_output)
         if self.death is not None:
             return cells.executed(run, self._tape, death=self.death)
-        self._held = None
+        if not self._welcome.is_set():
+            await self._or_death(self._welcome.wait())
+        self._release()
         content = {
             "code": source,
             "silent": False,
@@ -520,5 +528,3 @@ def _layout(value: Any) -> list[list[int]]:
     ):
         raise door.DoorError("the kernel described a file wrongly")
     return value
-
-

@@ -21,7 +21,7 @@ from cave.kernel import processes
 
 OWN = "cave-python"
 _LONGEST_PATH = 107
-_SCRUBBED = {"PYTHONPATH", "PYTHONHOME", "JPY_PARENT_PID", "PYTHONSAFEPATH"}
+_SCRUBBED = {"PYTHONPATH", "PYTHONHOME", "JPY_PARENT_PID", "PYTHONSAFEPATH", "PYTEST_CURRENT_TEST"}
 _HERE = Path(__file__).resolve().parent
 _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
@@ -261,7 +261,11 @@ def spec_argv(launch: Launch, runtime: Path) -> list[str]:
         raise KernelStartError(f"no kernelspec {launch.kernel!r}; there are: {names}") from None
     values = {"connection_file": str(runtime / "kernel.json"), "resource_dir": spec.resource_dir}
     argv = [_substituted(part, values) for part in spec.argv]
-    if argv and argv[0] in {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}:
+    if argv and argv[0] in {
+        "python",
+        "python3",
+        f"python{sys.version_info[0]}.{sys.version_info[1]}",
+    }:
         argv[0] = launch.python or sys.executable
     return argv
 

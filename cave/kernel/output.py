@@ -188,7 +188,9 @@ class Outputs:
         self._shown += len(json.dumps(data))
         if self._shown > self._displays:
             data = {"text/plain": str(data.get("text/plain", ""))[:_PLAIN]}
-        item = _Item(kind, data=clean_tree(data), metadata=clean_tree(_mapping(content, "metadata")))
+        item = _Item(
+            kind, data=clean_tree(data), metadata=clean_tree(_mapping(content, "metadata"))
+        )
         if identity := _mapping(content, "transient").get("display_id"):
             self._by_id[str(identity)] = item
         self._size += len(str(data.get("text/plain", "")))

@@ -186,5 +186,3 @@ async def left_behind(
     tape = Tape(home / "spool", Codec(record.key))
     death = death_of(record, home, processes.end_record(home / "end"))
     return await asyncio.to_thread(left, tape, after=after, death=death)
-
-

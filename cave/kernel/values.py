@@ -73,7 +73,8 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
             f"type s.get({name!r}, allow_pickle=True) if you trust this kernel"
         )
     try:
-        return codec.Decoder(parcel.buffers).value(parcel.header)
+        with codec.uncollected():
+            return codec.Decoder(parcel.buffers).value(parcel.header)
     except Exception as error:
         raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
 

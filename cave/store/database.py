@@ -8,11 +8,13 @@ child's stores open the file anew.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,9 @@ from cave.store.statements import texts
 from cave.store.writer import FAULTS, Writer
 
 T = TypeVar("T")
+
+READERS = 4
+"""Threads that read at once. Not the loop's own: those may all be waiting for something."""
 
 
 class Database:
@@ -40,10 +45,16 @@ class Database:
             sqlite.folder_of(path)
             migrate.prepare(self._write, path, patience=max(busy_timeout, migrate.PATIENCE))
         self.sql = texts(self._write.dialect)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="cave-read")
         self.writer = Writer(self._write, patience=busy_timeout, explain=self.explain)
 
-    def read(self, query: Callable[[sqlite3.Cursor], T]) -> T:
-        """Give what `query` reads, on a connection of its own. Blocks."""
+    async def read(self, query: Callable[[sqlite3.Cursor], T]) -> T:
+        """Give what `query` reads, in a thread and on a connection of its own."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._readers, self._read_here, query
+        )
+
+    def _read_here(self, query: Callable[[sqlite3.Cursor], T]) -> T:
         with self._explained():
             connection = self._read.raw_connection()
             try:
@@ -67,6 +78,7 @@ class Database:
     def close(self) -> None:
         """Finish what is queued and let go of the file."""
         self.writer.stop()
+        self._readers.shutdown()
         self._read.dispose()
         self._write.dispose()
 

@@ -28,9 +28,6 @@ PATIENCE = 30.0
 
 def prepare(engine: Engine, path: Path, *, patience: float) -> None:
     """Make or upgrade the tables. Raises `StoreError` for what a newer version wrote."""
-    with engine.connect() as connection:
-        if path.stat().st_size and _is_current(connection, path):
-            return
     until = time.monotonic() + patience
     while not _tried(engine, path):
         if time.monotonic() > until:
@@ -45,18 +42,24 @@ def _tried(engine: Engine, path: Path) -> bool:
     """False when another process was in the way: SQLite does not always wait by itself."""
     try:
         with engine.connect() as connection:
-            raw = connection.connection.driver_connection
-            assert isinstance(raw, sqlite3.Connection)
-            sqlite.use_wal(raw)
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not _is_current(connection, path):
-                _upgrade(connection)
-            connection.commit()
+            if path.stat().st_size == 0 or not _is_current(connection, path):
+                _upgrade(connection, path)
     except (OperationalError, sqlite3.OperationalError) as fault:
         if not sqlite.is_busy(getattr(fault, "orig", fault)):
             raise
         return False
     return True
+
+
+def _upgrade(connection: Connection, path: Path) -> None:
+    connection.rollback()
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    sqlite.use_wal(raw)
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    if not _is_current(connection, path):  # another process may have done it meanwhile
+        _migrate(connection)
+    connection.commit()
 
 
 def _is_current(connection: Connection, path: Path) -> bool:
@@ -89,7 +92,7 @@ def _is_older(revision: str) -> bool:
     }
 
 
-def _upgrade(connection: Connection) -> None:
+def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 

@@ -158,9 +158,7 @@ class SQLStore:
         sync: bool = False,
         appends: bool = False,
     ) -> T:
-        database = self._opened
-        if database is None:
-            database = await asyncio.to_thread(self._open)
+        database = await self._use()
         sql = database.sql
         job = Job(lambda cursor: run(cursor, sql), sync=sync, appends=appends)
         database.writer.submit(job)
@@ -168,11 +166,13 @@ class SQLStore:
         return result
 
     async def _read(self, query: Callable[[sqlite3.Cursor, leases.SQL], T]) -> T:
-        def run() -> T:
-            database = self._opened or self._open()
-            return database.read(lambda cursor: query(cursor, database.sql))
+        database = await self._use()
+        sql = database.sql
+        return await database.read(lambda cursor: query(cursor, sql))
 
-        return await asyncio.to_thread(run)
+    async def _use(self) -> Database:
+        database = self._opened
+        return database if database is not None else await asyncio.to_thread(self._open)
 
     @property
     def _opened(self) -> Database | None:

@@ -63,7 +63,7 @@ def engine(path: Path, *, role: Role, busy_timeout: float) -> Engine:
 def _pool(role: Role) -> dict[str, object]:
     if role == "write":
         return {"poolclass": NullPool}
-    return {"poolclass": QueuePool, "pool_size": 4, "max_overflow": 36}
+    return {"poolclass": QueuePool, "pool_size": 4}
 
 
 def use_wal(connection: sqlite3.Connection) -> None:

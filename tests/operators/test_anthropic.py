@@ -159,7 +159,7 @@ async def test_a_hanging_call_can_be_cancelled():
         operator = AnthropicOperator(base_url=server.url, api_key="test")
         begun = asyncio.Event()
         task = asyncio.create_task(operator.next(ASK, lambda _: begun.set()))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

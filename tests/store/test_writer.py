@@ -154,6 +154,36 @@ def test_a_fault_in_a_transaction_reaches_its_caller_alone(database: Path) -> No
     asyncio.run(main())
 
 
+def test_a_refused_transaction_is_undone_within_its_group(database: Path) -> None:
+    """What a transaction wrote before it was refused goes; what its group wrote stays."""
+    held = threading.Event()
+
+    def refused(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("UPDATE sessions SET name = 'wrong'")
+        raise LookupError
+
+    async def main() -> None:
+        store = SQLStore(database)
+        await store.create("q3")
+        db: Any = store._database
+        blocker = writer.Job(lambda _cursor: held.wait(10))
+        jobs = [
+            writer.Job(lambda cursor: cursor.execute("UPDATE sessions SET created = 1.0")),
+            writer.Job(refused),
+            writer.Job(lambda cursor: cursor.execute("UPDATE sessions SET changed = 2.0")),
+        ]
+        for job in [blocker, *jobs]:
+            db.writer.submit(job)
+        held.set()
+        results = await asyncio.gather(*(job.outcome() for job in jobs), return_exceptions=True)
+        assert [isinstance(r, LookupError) for r in results] == [False, True, False]
+        info = await store.info("q3")
+        assert (info.created, info.changed) == (1.0, 2.0)
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_large_events_are_read_in_small_pages(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +220,7 @@ def test_a_query_of_the_journal_sorts_nothing(database: Path) -> None:
         store = SQLStore(database)
         await store.create("q3")
         db: Any = store._database
-        plan = db.read(
+        plan = await db.read(
             lambda cursor: cursor.execute(
                 f"EXPLAIN QUERY PLAN {db.sql['page']}", {"name": "q3", "after": 5}
             ).fetchall()
