@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import atexit
+import contextlib
 import faulthandler
 import gc
+import io
 import json
 import os
 import signal
@@ -229,6 +230,8 @@ def _leave(app: App) -> None:
     app.kernel.shell.restore_sys_module_state()
     atexit._run_exitfuncs()
     app.kernel.shell.user_ns.clear()
-    asyncio.set_event_loop(None)
     gc.collect()
+    for file in [it for it in gc.get_objects() if isinstance(it, io.IOBase)]:
+        with contextlib.suppress(Exception):  # closed, read-only, broken
+            file.flush()
     os._exit(0)

@@ -43,14 +43,22 @@ class Interrupts:
             raise KeyboardInterrupt
         loop.call_soon_threadsafe(task.cancel)  # add_callback would not wake the loop
 
+    def again(self) -> None:
+        """A cell within a cell has swallowed SIGINT: the outer one stops at its next check."""
+        self._pending = True
+
+    def check(self) -> None:
+        """Raise for SIGINT that has come and not raised yet."""
+        if self._pending:
+            self._pending, self.fired = False, True
+            raise KeyboardInterrupt
+
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
         """While user code runs, SIGINT raises in it."""
         self._depth += 1
         try:
-            if self._pending:
-                self._pending, self.fired = False, True
-                raise KeyboardInterrupt
+            self.check()
             yield
         finally:
             self._depth -= 1

@@ -21,7 +21,7 @@ from . import facts, retention
 from .interrupts import Interrupts
 from .objects import Objects
 from .output import Publisher, Stream
-from .shell import Shell, Text, clip
+from .shell import CLIP, Shell, Text, clip
 
 if TYPE_CHECKING:
     from .app import Settings
@@ -221,6 +221,7 @@ class Kernel(IPythonKernel):
     def boundary(self) -> None:
         """Between two statements of a cell: what was printed is on its way."""
         self._leave_if_forked()
+        self.interrupts.check()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):
                 stream.settle()
@@ -269,6 +270,9 @@ class Kernel(IPythonKernel):
             reply: Message = await super().do_execute(code, silent, *args, **kwargs)
         except BaseException as exc:
             reply = self._broken(exc)
+        if reply["status"] == "error":
+            reply["evalue"] = str(reply["evalue"])[:CLIP]
+            reply["traceback"] = clip(list(reply["traceback"]))
         self._leave_if_forked()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):

@@ -89,6 +89,7 @@ class Shell(ZMQInteractiveShell):
                     last = place.statement == place.of
                     mode = interactivity if last or interactivity == "all" else "none"
                     if await super().run_ast_nodes([node], cell_name, mode, compiler, result):
+                        self._stop_outer_cell(result)
                         return True
                     self.kernel.boundary()
         except KeyboardInterrupt as exc:  # between two statements
@@ -99,11 +100,17 @@ class Shell(ZMQInteractiveShell):
             self.places.remove(place)
         return False
 
+    def _stop_outer_cell(self, result: Any) -> None:
+        interrupts = self.kernel.interrupts
+        if len(self.places) > 1 and interrupts.fired:
+            if isinstance(result.error_in_exec, KeyboardInterrupt):
+                interrupts.again()
+
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         kind, value, trace = exc_tuple or sys.exc_info()
         if self.kernel.interrupts.fired and isinstance(value, asyncio.CancelledError):
             kind, value = KeyboardInterrupt, KeyboardInterrupt()
-        _end_at_user_code(trace)
+        trace = _of_user_code(trace)
         try:
             super().showtraceback((kind, value, trace), *args, **kwargs)
         except Exception:  # its text or its own formatter raised
@@ -124,13 +131,20 @@ class Shell(ZMQInteractiveShell):
         )
 
 
-def _end_at_user_code(trace: TracebackType | None) -> None:
-    """Leave our own frames (what raises for SIGINT, for input) out of a traceback."""
-    while trace is not None:
-        below = trace.tb_next
-        if below is not None and below.tb_frame.f_globals.get("__package__") == __package__:
-            trace.tb_next = None
-        trace = below
+def _of_user_code(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without our own frames at its end (what raises for SIGINT, for input)."""
+    while trace is not None and _is_ours(trace):
+        trace = trace.tb_next
+    frame = trace
+    while frame is not None and frame.tb_next is not None:
+        if _is_ours(frame.tb_next):
+            frame.tb_next = None
+        frame = frame.tb_next
+    return trace
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_globals.get("__package__") == __package__
 
 
 class Text:

@@ -13,7 +13,7 @@ from cave.kernel import Kernel, Launch, processes, start
 from cave.ports import Executed
 
 T = TypeVar("T")
-DEADLINE = 60
+DEADLINE = 20
 
 
 class Host:
