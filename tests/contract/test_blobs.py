@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from cave.ports import BlobStore
 from cave.store import FolderBlobs
-from cave.testing.store import BlobStoreContract
+from cave.testing.blobs import BlobStoreContract
 
 
 class TestFolder(BlobStoreContract):
