@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -101,18 +102,20 @@ async def test_a_prompt_beyond_the_window_is_typed():
     await operator.close()
 
 
-async def test_estimates_are_near_the_real_count(operator):
+async def test_estimates_are_near_the_real_count():
     """Estimated tokens of code and prose are within 40 % of what this model's tokenizer counts."""
-    for text in (SYSTEM * 20, THIS[:4000]):
-        view = View("", (Message("user", text),), 1, 1)
-        bare = View("", (Message("user", "."),), 1, 1)
-        operator._sampling["max_tokens"] = 1
-        counts = []
-        for seen in (view, bare):
-            usage = (await operator.next(seen, lambda _: None)).usage
-            counts.append(usage.input_tokens + usage.cache_read_tokens)
-        real = counts[0] - counts[1]
-        assert estimate_tokens(text) == pytest.approx(real, rel=0.4)
+    operator = LlamaOperator(PATH, context=256)
+
+    async def count(text):
+        """What the engine counts, told when it refuses a prompt beyond its window."""
+        with pytest.raises(OperatorError) as caught:
+            await operator.next(View("", (Message("user", text),), 1, 1), lambda _: None)
+        return int(re.search(r"(\d+) tokens\)", str(caught.value))[1])
+
+    frame = await count("a " * 400) - 400
+    for text in (SYSTEM * 20, THIS):
+        assert estimate_tokens(text) == pytest.approx(await count(text) - frame, rel=0.4)
+    await operator.close()
 
 
 async def test_a_damaged_file_is_typed(tmp_path):
