@@ -75,6 +75,8 @@ class Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.libraries: set[str] = set()
+        self.owners: dict[int, Any] = {}
+        """Arrays, by id, whose views go as views of them."""
         self._globals: dict[int, Own] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -152,6 +154,7 @@ _TYPES = {
     if not hasattr(builtins, found.__name__)
 }
 """Types of the interpreter that only the module `types` names."""
+_MACHINERY = frozenset({"builtins", "typing", "abc", "enum"})
 _NAMELESS = {type(None): None, type(...): ..., type(NotImplemented): NotImplemented}
 
 
@@ -319,8 +322,26 @@ def make_class(
     """The class of that id: the one that is here already, or a new one without state."""
     made = _CLASSES.get(key)
     if made is None:
-        made = types.new_class(name, bases, {"metaclass": meta}, lambda space: space.update(head))
+        quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
+        made = types.new_class(name, quiet, {"metaclass": meta}, lambda space: space.update(head))
+        if quiet is not bases:
+            made.__bases__ = bases
     return _track(key, made)
+
+
+class _Quiet:
+    """Stands before the bases of a class that is made again, so that none is told of it."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _announces(base: type) -> bool:
+    """Whether a class of the user has an `__init_subclass__`, which has run already."""
+    return any("__init_subclass__" in vars(kind) and kind.__module__ not in _MACHINERY
+               for kind in base.__mro__)  # fmt: skip
 
 
 def make_enum(
@@ -378,10 +399,53 @@ def make_typevar(name: str, constraints: tuple[Any, ...], bound: Any, *variance:
 # -- libraries whose own pickling loses or drags something -----------------------------------
 
 
-def _numpy(_: Pickler, obj: Any) -> Any:
+def shared_arrays(values: Iterable[Any]) -> dict[int, Any]:
+    """Arrays of numpy that own the memory of several of the values (or are one of them).
+
+    They travel once; the others become views of them again. Left out where an owner is
+    much larger than what is seen of it.
+    """
+    np = sys.modules.get("numpy")
+    seen: dict[int, list[Any]] = {}
+    owners: dict[int, Any] = {}
+    for value in values:
+        if np is not None and type(value) is np.ndarray and not value.dtype.hasobject:
+            owner = _owner(value)
+            owners[id(owner)] = owner
+            seen.setdefault(id(owner), []).append(value)
+    return {
+        key: owner
+        for key, owner in owners.items()
+        if len(seen[key]) > 1
+        and owner.nbytes <= 4 * sum(view.nbytes for view in seen[key])
+        and (owner.flags.c_contiguous or owner.flags.f_contiguous)
+    }
+
+
+def _owner(arr: Any) -> Any:
+    while type(arr.base) is type(arr):
+        arr = arr.base
+    return arr
+
+
+def _numpy(pickler: Pickler, obj: Any) -> Any:
     if type(obj).__name__ == "memmap":
         raise Refused("a memmap would be a copy that no longer writes to its file")
+    if pickler.owners and type(obj).__name__ == "ndarray" and obj.size:
+        owner = pickler.owners.get(id(_owner(obj)))
+        if owner is not None and owner is not obj:
+            start = obj.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+            place = (start, obj.shape, obj.strides, obj.flags.writeable)
+            return make_view, (owner, obj.dtype, *place)
     return NotImplemented
+
+
+def make_view(owner: Any, dtype: Any, start: int, shape: Any, strides: Any, writeable: bool) -> Any:
+    """An array over the memory of another one."""
+    flat = owner.reshape(-1, order="A").view("u1")
+    made = type(owner)(shape, dtype, buffer=flat.data, offset=start, strides=strides)
+    made.flags.writeable = writeable
+    return made
 
 
 def _pyarrow(_: Pickler, obj: Any) -> Any:

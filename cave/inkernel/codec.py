@@ -20,6 +20,7 @@ types named here or raises; it imports nothing by name and calls nothing by name
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -207,6 +208,16 @@ class Decoder:
             case ["cave", 1, tree]:
                 return self.node(tree)
         raise Malformed("not a value of cave, or one of a newer format")
+
+    def entries(self, header: bytes) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """For a parcel that holds a dict: its names, each with what reads its value."""
+        match json.loads(bytes(header)):
+            case ["cave", 1, ["dict", list(names), list(values)]] if len(names) == len(values):
+                self._made.append(Malformed)
+                for name, value in zip(names, values, strict=True):
+                    yield text(self.node(name)), functools.partial(self.node, value)
+            case _:
+                raise Malformed("not values of cave, or of a newer format")
 
     def node(self, node: Node) -> Any:
         """The object of a tree."""

@@ -81,7 +81,7 @@ def read_column(dec: Decoder, node: Node, *, own: bool = True) -> Any:
     """An array of what `write_column` wrote."""
     if type(node) is list and node and node[0] == "np.array":
         return codec_numpy.read_array(dec, node) if own else codec_numpy.borrow(dec, node)
-    return instance(dec.node(node), pd.api.extensions.ExtensionArray)
+    return instance(dec.node(node), (pd.api.extensions.ExtensionArray, np.ndarray))
 
 
 def _values(obj: Any) -> Any:
@@ -131,20 +131,28 @@ def _read_strings(dec: Decoder, node: list[Node]) -> Any:
     if type(data) is list and data[:1] == ["pa.chunked"]:
         from . import codec_arrow
 
-        return dtype.__from_arrow__(codec_arrow.strings(dec, data))
+        chunks = codec_arrow.strings(dec, data)
+        return _objects(chunks.to_pylist()) if dtype is None else dtype.__from_arrow__(chunks)
     values = dec.nodes(data)
     if not {type(value) for value in values} <= {str, type(None)}:
         raise Malformed("texts were expected")
-    return pd.array(values, dtype=dtype)
+    return _objects(values) if dtype is None else pd.array(values, dtype=dtype)
 
 
 def _string_dtype(storage: str, missing: str) -> Any:
+    """None where pandas has no such dtype yet: its texts are objects."""
     if missing == "NA":
         return pd.StringDtype(storage)
     try:
         return pd.StringDtype(storage, na_value=np.nan)
     except ImportError:  # no pyarrow here: the same dtype, held by Python
         return pd.StringDtype("python", na_value=np.nan)
+    except TypeError:
+        return None
+
+
+def _objects(values: list[str | None]) -> Any:
+    return np.array([np.nan if value is None else value for value in values], dtype=object)
 
 
 @writes("pd.categories", pd.Categorical)

@@ -40,6 +40,7 @@ class Namespace:
         self._bound: dict[str, object] = {}
         self._prints: dict[str, object] = {}
         self._cells: dict[str, int | None] = {}
+        self._facts: dict[str, Facts] = {}
         self._absent = object()
         self.delta(None, "")
 
@@ -61,9 +62,9 @@ class Namespace:
 
     def variables(self) -> list[Facts]:
         """Every variable of the user, in the order of their making."""
-        return [
-            self._describe(name, self._space[name]) for name in self._bound if name in self._space
-        ]
+        end = time.perf_counter() + _SECONDS
+        names = [name for name in self._bound if name in self._space]
+        return [self._known(name, end) for name in names]
 
     def note_put(self, names: Iterable[str]) -> list[Facts]:
         """These names were bound from outside; their descriptions."""
@@ -102,18 +103,25 @@ class Namespace:
         self._bound[name] = _held(obj)
         self._cells[name] = cell
         self._prints[name] = fingerprint.of(obj)
-        if time.perf_counter() > end:
-            return {**describe.named(name, obj), "cell": cell}
-        return self._describe(name, obj)
+        told = describe.describe if time.perf_counter() < end else describe.named
+        facts = self._facts[name] = {**told(name, obj), "cell": cell}
+        return facts
 
-    def _describe(self, name: str, obj: object) -> Facts:
-        return {**describe.describe(name, obj), "cell": self._cells.get(name)}
+    def _known(self, name: str, end: float) -> Facts:
+        """What was told of a name, or what is true now when its object has changed since."""
+        obj = self._space[name]
+        known = self._bound[name]
+        same = known is obj or (type(known) is weakref.ref and known() is obj)
+        if same and not self._differs(name) and self._facts[name]["summary"]:
+            return self._facts[name]
+        return self._note(name, self._cells[name], end)
 
     def _forget(self, names: list[str]) -> None:
         for name in names:
             self._bound.pop(name, None)
             self._prints.pop(name, None)
             self._cells.pop(name, None)
+            self._facts.pop(name, None)
 
     # -- what a cell reaches -----------------------------------------------------------------
 

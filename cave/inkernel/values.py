@@ -29,13 +29,14 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
         return _load_pickle(header, buffers)
     if kind != "safe":
         raise Unportable(f"a parcel of the unknown kind {kind!r}")
+    values: dict[str, object] = {}
+    name = ""
     try:
         with codec.uncollected():
-            values = codec.Decoder(buffers).value(header)
+            for name, read in codec.Decoder(buffers).entries(header):
+                values[name] = read()
     except Exception as error:
-        raise Unportable(f"the kernel cannot make these objects: {error}") from error
-    if type(values) is not dict or not all(type(name) is str for name in values):
-        raise Unportable("a parcel without names")
+        raise Unportable(f"{name!r}: {type(error).__name__}: {error}") from error
     return values
 
 

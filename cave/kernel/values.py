@@ -87,6 +87,7 @@ def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
     outside: list[pickle.PickleBuffer] = []
     file.write(json.dumps(list(values)).encode() + b"\n")
     pickler = byvalue.Pickler(file, outside)
+    pickler.owners = byvalue.shared_arrays(values.values())
     for name, value in values.items():
         try:
             pickler.dump(value)

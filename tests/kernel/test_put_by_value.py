@@ -155,6 +155,18 @@ CASES = {
         "m=a.m, l=lambda n: n + 1, d={'f': [lambda: 9]}",
         "assert m() == 3 and l(1) == 2 and d['f'][0]() == 9",
     ),
+    "classes that announce themselves": (
+        (
+            "class Base:\n    made = []\n"
+            "    def __init_subclass__(cls, *, tag): Base.made.append(cls); cls.tag = tag\n"
+            "class A(Base, tag='a'): pass\nclass B(A, tag='b'): pass"
+        ),
+        "a=A(), b=B(), Base=Base",
+        (
+            "assert Base.made == [A, B] and B.tag == 'b' and B.__mro__ == (B, A, Base, object)\n"
+            "class C(B, tag='c'): pass\nassert Base.made[-1] is C and isinstance(b, A)"
+        ),
+    ),
     "shared between variables": (
         "class A: pass\na = A(); a.l = []; a.self = a",
         "a=a, l=a.l, c=[a]",

@@ -59,6 +59,32 @@ def test_shared_objects_stay_shared() -> None:
     assert two["y"][0] is two["x"]
 
 
+def test_an_array_and_its_view_share_memory_in_the_kernel() -> None:
+    """Arrays that share memory and are put together share it there; others travel alone."""
+    arr = np.arange(24.0).reshape(4, 6)
+    made = put(a=arr, v=arr[1:3, ::2], t=arr.T, flat=arr.reshape(-1))
+    made["a"][1, 2] = 99
+    assert made["v"][0, 1] == made["t"][2, 1] == made["flat"][8] == 99
+    assert same(made["v"], np.array([[6.0, 99, 10], [12, 14, 16]]))
+    two = put(x=arr[:, 0], y=arr[:, :3])
+    assert same(two["x"], np.ascontiguousarray(arr[:, 0]))
+    two["y"][0, 0] = 7
+    assert two["x"][0] == 7
+    parcel = values.pack({"a": np.arange(10_000)[:2], "b": np.arange(3)}, peer=peer())
+    assert sum(map(len, parcel.buffers)) < 100
+
+
+def test_a_put_that_the_kernel_cannot_make_names_the_variable() -> None:
+    """Both roads say which of the values it was."""
+    parcel = values.pack({"ok": 1, "bad": pd.Timestamp("2024")}, peer=peer("3.99.0"))
+    header = parcel.header.replace(b"pd.timestamp", b"pd.timetable")
+    with pytest.raises(TypeError, match="'bad'"):
+        kernel.load("safe", header, list(parcel.buffers))
+    parcel = values.pack({"ok": 1, "bad": decimal.Decimal(1)}, peer=peer())
+    with pytest.raises(TypeError, match="'bad'.*nowhere"):
+        kernel.load("pickle", parcel.header.replace(b"decimal", b"nowhere"), [])
+
+
 def test_repeated_tuples_do_not_explode() -> None:
     """A tuple of tuples that doubles sixty times is written once per tuple."""
     top: Any = (1,)
