@@ -435,17 +435,21 @@ def _numpy(pickler: Pickler, obj: Any) -> Any:
         owner = pickler.owners.get(id(_owner(obj)))
         if owner is not None and owner is not obj:
             start = obj.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
-            place = (start, obj.shape, obj.strides, obj.flags.writeable)
-            return make_view, (owner, obj.dtype, *place)
+            made = (owner, obj.dtype, start, obj.shape, obj.strides)
+            return make_view, made, (obj.flags.writeable,), None, None, fill_view
     return NotImplemented
 
 
-def make_view(owner: Any, dtype: Any, start: int, shape: Any, strides: Any, writeable: bool) -> Any:
+def make_view(owner: Any, dtype: Any, start: int, shape: Any, strides: Any) -> Any:
     """An array over the memory of another one."""
     flat = owner.reshape(-1, order="A").view("u1")
-    made = type(owner)(shape, dtype, buffer=flat.data, offset=start, strides=strides)
-    made.flags.writeable = writeable
-    return made
+    return type(owner)(shape, dtype, buffer=flat.data, offset=start, strides=strides)
+
+
+def fill_view(made: Any, state: tuple[bool]) -> None:
+    """Make it read-only if it was."""
+    if not state[0]:
+        made.flags.writeable = False
 
 
 def _pyarrow(_: Pickler, obj: Any) -> Any:

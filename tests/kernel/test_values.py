@@ -1,5 +1,6 @@
 """What crosses between host and kernel comes back equal, or is refused by name."""
 
+import decimal
 import socket
 import sqlite3
 import threading
@@ -81,7 +82,7 @@ def test_a_put_that_the_kernel_cannot_make_names_the_variable() -> None:
     with pytest.raises(TypeError, match="'bad'"):
         kernel.load("safe", header, list(parcel.buffers))
     parcel = values.pack({"ok": 1, "bad": decimal.Decimal(1)}, peer=peer())
-    with pytest.raises(TypeError, match="'bad'.*nowhere"):
+    with pytest.raises(TypeError, match=r"'bad'.*nowhere"):
         kernel.load("pickle", parcel.header.replace(b"decimal", b"nowhere"), [])
 
 
