@@ -40,6 +40,8 @@ class Said:
 
     text: str = ""
     calls: tuple[Call, ...] = ()
+    thinking: str = ""
+    """What it thought before (a `thinking` block; only at the Messages API)."""
     stop: str = ""
     """Why it stopped, in the provider's word; nothing means what fits."""
     input_tokens: int = 100
@@ -243,7 +245,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class AnthropicServer(_Server):
-    """Speaks the Messages API of Anthropic (version 2023-06-01), at `/v1/messages`."""
+    """Speaks the Messages API of Anthropic as its SDK 2.14 reads it, at `/v1/messages`."""
 
     def events(self, said: Said, body: dict[str, Any]) -> Iterator[bytes]:
         start = self._message(said, body, content=[], stop=None)
@@ -286,6 +288,10 @@ class AnthropicServer(_Server):
         return {"type": "tool_use", "id": f"toolu_{number}", "name": made.name, "input": {}}
 
     def _blocks(self, said: Said) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        if said.thinking:
+            deltas = [{"type": "thinking_delta", "thinking": t} for t in _pieces(said.thinking)]
+            deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
+            yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
         if said.text:
             deltas = [{"type": "text_delta", "text": t} for t in _pieces(said.text)]
             yield {"type": "text", "text": ""}, deltas

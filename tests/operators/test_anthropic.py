@@ -75,6 +75,17 @@ async def test_text_streams_and_code_does_not():
     assert (reply.source, reply.note) == ("len(df)", text)
 
 
+async def test_thinking_is_not_shown():
+    """Blocks of thinking are neither text, note nor answer; their tokens are counted."""
+    heard = []
+    call_ = (Call("run_cell", '{"code": "x", "note": ""}'),)
+    reply, _ = await one(Said(thinking="Let me see ...", calls=call_), heard=heard)
+    assert (reply.source, reply.note, heard) == ("x", "", [])
+    assert reply.usage.output_tokens == 20
+    only, _ = await one(Said(thinking="Let me see ..."))
+    assert only.kind == "malformed"
+
+
 MALFORMED = {
     "two calls": (Said(calls=(Call("run_cell", '{"code": "x"}'),) * 2), "2 tool calls"),
     "cut call": (cell("x = 1", stop="max_tokens"), "cut off"),
