@@ -92,6 +92,7 @@ class AsyncSession:
         self._spec: Any = None
         self._closed = self._leaving = False
         self._background: set[asyncio.Task[None]] = set()
+        self._grants: set[asyncio.Task[None]] = set()
         self._settings = config.Settings()
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
         self.apply(options)
@@ -165,6 +166,8 @@ class AsyncSession:
     async def leave(self) -> None:
         """Let go of the session and leave its kernel running for the next owner."""
         self._closed = True
+        if self._grants:
+            await asyncio.wait(self._grants, timeout=wishes.PATIENCE)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -459,7 +462,9 @@ class AsyncSession:
             await asyncio.sleep(wishes.POLL)
             kill = wishes.taken(folder)
             if kill is not None:
-                self._spawn(self._grant(folder, kill=kill))
+                grant = self._spawn(self._grant(folder, kill=kill))
+                self._grants.add(grant)
+                grant.add_done_callback(self._grants.discard)
 
     async def _grant(self, folder: Path, *, kill: bool) -> None:
         wishes.answer(folder, await self._interrupt_own(kill=kill))

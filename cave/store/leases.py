@@ -92,7 +92,7 @@ def find(cursor: sqlite3.Cursor, sql: SQL, session: str) -> Row:
     import difflib
 
     names = [name for (name,) in cursor.execute(sql["names"])]
-    near = difflib.get_close_matches(session, names, n=1)
+    near = difflib.get_close_matches(session, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise SessionNotFound(f"no session {session!r}{hint}")
 

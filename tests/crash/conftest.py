@@ -65,7 +65,8 @@ def host(sessions: None) -> Iterator[Callable[..., Host]]:
     for one in hosts:
         if one.process.poll() is None:
             one.process.send_signal(signal.SIGCONT)
-            one.kill()
+            one.process.send_signal(signal.SIGKILL)
+        one.end()
 
 
 @pytest.fixture
