@@ -43,8 +43,8 @@ class Kernel:
         self._home = home
         self._codec = Codec(record.key)
         self._tape = Tape(home / "spool", self._codec)
-        self._client = Client(record.base, self._codec)
         self._process = Process(record.pid)
+        self._client = Client(record.base, self._codec)
         self._keeper = _process(record.keeper, record.keeper_began)
         self._dead = asyncio.Event()
         self._gone = asyncio.Event()
@@ -516,7 +516,7 @@ def _get_error(name: str, exc: Refused) -> Exception:
         case "KeyError":
             return UnknownName(f"no variable {name!r} in the session; type s.vars")
         case "Unportable":
-            return NotPortable(exc.text)
+            return NotPortable(exc.text if repr(name) in exc.text else f"{name!r}: {exc.text}")
         case _:
             return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
 

@@ -38,11 +38,9 @@ class Fold:
 
     def feed(self, text: str) -> str:
         """Take a piece; the text that no later piece can change any more."""
+        if self._at == len(self._line) and not _moves(text):
+            return self._plain(text)
         settled: list[str] = []
-        head, newline, tail = text.rpartition("\n")
-        if newline and not self._line and not _moves(head):
-            settled.append(head + newline)
-            text = tail
         for piece in _MOVES.split(text):
             match piece:
                 case "":
@@ -67,6 +65,15 @@ class Fold:
     @property
     def rest(self) -> str:
         return "".join(self._line)
+
+    def _plain(self, text: str) -> str:
+        """Text that only moves forward: most of it."""
+        head, newline, tail = text.rpartition("\n")
+        if not newline:
+            return self._write(text)
+        settled = self.rest + head + newline
+        self._line, self._at = [], 0
+        return settled + self._write(tail)
 
     def _write(self, piece: str) -> str:
         end = self._at + len(piece)
