@@ -19,7 +19,7 @@ import anyio.to_thread
 from cave.errors import OperatorError
 from cave.events import Usage, clean
 from cave.operators import prices, tool
-from cave.operators.faults import Provider, fault, missing_package
+from cave.operators.faults import Provider, fault, missing_package, silence
 from cave.ports import Reply, View
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class AnthropicOperator:
     ) -> None:
         self.model = model
         self._key = api_key or os.environ.get(KEY)
-        self._settings: dict[str, Any] = {"max_retries": max_retries, "timeout": timeout}
+        self._max_retries = max_retries
+        self._timeout = timeout
         self._url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
         self._max_tokens = max_tokens
         self._client: AsyncAnthropic | None = None
@@ -88,7 +89,12 @@ class AnthropicOperator:
                 )
             sdk = await anyio.to_thread.run_sync(_imported)
             auth = {"api_key": self._key} if self._key else {}  # else the SDK reads the token
-            self._client = sdk.AsyncAnthropic(base_url=self._url, **auth, **self._settings)
+            self._client = sdk.AsyncAnthropic(
+                base_url=self._url,
+                max_retries=self._max_retries,
+                timeout=silence(self._timeout),
+                **auth,
+            )
         return self._client
 
     def _request(self, view: View) -> dict[str, Any]:

@@ -22,6 +22,16 @@ _TOO_LONG = (
     "too many tokens",
 )
 
+_BY_STATUS = {401: "key", 403: "key", 404: "model", 429: "rate"}
+_BY_KIND = {
+    "authentication_error": "key",
+    "invalid_request_error": "request",
+    "not_found_error": "model",
+    "permission_error": "key",
+    "rate_limit_error": "rate",
+}
+"""Errors in the middle of a stream come under status 200."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provider:
@@ -33,6 +43,13 @@ class Provider:
     model: str
     key: str
     """Environment variable that holds the key."""
+
+
+def silence(seconds: float) -> Any:
+    """The SDKs' time limit: `seconds` between two pieces, and at most ten to connect."""
+    import httpx2
+
+    return httpx2.Timeout(seconds, connect=min(seconds, 10.0))
 
 
 def missing_package(module: str, extra: str, what: str) -> OperatorError:
@@ -78,9 +95,8 @@ def _reason(status: int, kind: str, said: str, name: str) -> str:
         return "overloaded"
     if "Timeout" in name:
         return "timeout"
-    by_status = {401: "key", 403: "key", 404: "model", 429: "rate"}
-    if status in by_status:
-        return by_status[status]
+    if known := _BY_STATUS.get(status, "" if status >= 400 else _BY_KIND.get(kind, "")):
+        return known
     if 400 <= status < 500:
         return "request"
     return "connection" if status < 400 and not kind else "overloaded"

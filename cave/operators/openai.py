@@ -19,7 +19,7 @@ import anyio.to_thread
 from cave.errors import OperatorError
 from cave.events import Usage, clean
 from cave.operators import prices, tool
-from cave.operators.faults import Provider, fault, missing_package
+from cave.operators.faults import Provider, fault, missing_package, silence
 from cave.operators.fence import FenceParser
 from cave.operators.tokens import MESSAGE_TOKENS, estimate_tokens
 from cave.ports import Reply, View
@@ -52,7 +52,8 @@ class OpenAIOperator:
         self._official = urlsplit(self._url).hostname == urlsplit(OFFICIAL).hostname
         self.style: Style = style or ("tools" if self._official else "fences")
         self._key = api_key or os.environ.get(KEY) or ("" if self._official else "none")
-        self._settings: dict[str, Any] = {"max_retries": max_retries, "timeout": timeout}
+        self._max_retries = max_retries
+        self._timeout = timeout
         self._max_tokens = max_tokens
         self._client: AsyncOpenAI | None = None
 
@@ -92,7 +93,12 @@ class OpenAIOperator:
                 raise OperatorError(
                     f"{self.name} needs a key; type: export {KEY}=...", reason="key"
                 )
-            self._client = sdk.AsyncOpenAI(base_url=self._url, api_key=self._key, **self._settings)
+            self._client = sdk.AsyncOpenAI(
+                base_url=self._url,
+                api_key=self._key,
+                timeout=silence(self._timeout),
+                max_retries=self._max_retries,
+            )
         return self._client
 
     def _request(self, view: View) -> dict[str, Any]:
