@@ -32,6 +32,8 @@ from . import kinds
 FORMAT = 1
 DEPTH = 100
 """How deep containers may be nested: each level costs Python frames on both sides."""
+HEADER = 1 << 20
+"""Trees of more bytes than this travel in a buffer of their own."""
 SMALL = 4096
 """Buffers up to this many bytes are gathered in one."""
 
@@ -120,10 +122,14 @@ class Encoder:
 
     def finish(self, tree: Node) -> tuple[bytes, list[memoryview]]:
         """The header and the buffers of a tree that `node` made."""
-        text = json.dumps(
-            ["cave", FORMAT, tree], ensure_ascii=False, check_circular=False, separators=(",", ":")
-        )
-        return text.encode(), [memoryview(self._small), *self.buffers]
+        text = json.dumps(tree, ensure_ascii=False, check_circular=False, separators=(",", ":"))
+        data = text.encode()
+        head = f'["cave",{FORMAT},'.encode()
+        if len(data) <= HEADER:
+            return head + data + b"]", [memoryview(self._small), *self.buffers]
+        place = [len(self.buffers) + 1, 0, len(data)]
+        made = head + json.dumps({"tree": place}).encode() + b"]"
+        return made, [memoryview(self._small), *self.buffers, memoryview(data)]
 
     def node(self, obj: Any, where: str | tuple[Place, int] = "") -> Node:
         """The tree of an object; `where` is its place in the one that holds it."""
@@ -147,7 +153,7 @@ class Encoder:
             return values
         return [self.node(value, (place, at)) for at, value in enumerate(values)]
 
-    def bytes(self, data: Any) -> list[int]:
+    def stow(self, data: Any) -> list[int]:
         """Put bytes (any flat buffer) into the buffers without copying large ones."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         if view.nbytes > SMALL:
@@ -204,20 +210,17 @@ class Decoder:
 
     def value(self, header: bytes) -> Any:
         """The value of a parcel. Raises `Malformed`, or what a constructor raised."""
-        match json.loads(bytes(header)):
-            case ["cave", 1, tree]:
-                return self.node(tree)
-        raise Malformed("not a value of cave, or one of a newer format")
+        return self.node(self._tree(header))
 
     def entries(self, header: bytes) -> Iterator[tuple[str, Callable[[], Any]]]:
         """For a parcel that holds a dict: its names, each with what reads its value."""
-        match json.loads(bytes(header)):
-            case ["cave", 1, ["dict", list(names), list(values)]] if len(names) == len(values):
+        match self._tree(header):
+            case ["dict", list(names), list(values)] if len(names) == len(values):
                 self._made.append(Malformed)
                 for name, value in zip(names, values, strict=True):
                     yield text(self.node(name)), functools.partial(self.node, value)
             case _:
-                raise Malformed("not values of cave, or of a newer format")
+                raise Malformed("names were expected")
 
     def node(self, node: Node) -> Any:
         """The object of a tree."""
@@ -247,7 +250,7 @@ class Decoder:
             return items
         return [self.node(item) for item in items]
 
-    def bytes(self, ref: Node) -> memoryview:
+    def raw(self, ref: Node) -> memoryview:
         """The part of a buffer that `ref` names; as writable as the buffer is."""
         buffer, start, length = integers(ref, 3)
         if buffer >= len(self._buffers):
@@ -257,10 +260,13 @@ class Decoder:
             raise Malformed("a buffer is too short")
         return view[start : start + length]
 
-    def owned(self, ref: Node) -> memoryview:
-        """Like `bytes`, but writable: copied when the buffer is not."""
-        view = self.bytes(ref)
-        return memoryview(bytearray(view)) if view.readonly else view
+    def _tree(self, header: bytes) -> Node:
+        match json.loads(bytes(header)):
+            case ["cave", 1, {"tree": place}]:
+                return json.loads(bytes(self.raw(place)))
+            case ["cave", 1, tree]:
+                return tree
+        raise Malformed("not a value of cave, or one of a newer format")
 
     def _known(self, node: list[Node]) -> Any:
         _, number = fields(node, 2)

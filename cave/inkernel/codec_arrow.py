@@ -36,7 +36,7 @@ def _stream(enc: Encoder, schema: Any, batches: list[Any]) -> list[Node]:
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return [enc.bytes(sink.getvalue())]
+    return [enc.stow(sink.getvalue())]
 
 
 def _extends(kind: Any) -> bool:
@@ -50,7 +50,7 @@ def _extends(kind: Any) -> bool:
 
 def _read(dec: Decoder, ref: Node) -> tuple[Any, list[Any]]:
     """Schema and validated batches of a stream."""
-    view = dec.bytes(ref)
+    view = dec.raw(ref)
     data = pa.py_buffer(view)
     if data.address % 64:
         data = pa.py_buffer(bytes(view))

@@ -42,7 +42,7 @@ def write_array(enc: Encoder, arr: Any) -> list[Node]:
     shape = list(arr.shape)
     if arr.dtype == object:
         return [None, shape, order, enc.nodes(flat.tolist())]
-    return [write_dtype(enc, arr.dtype), shape, order, enc.bytes(_raw(flat))]
+    return [write_dtype(enc, arr.dtype), shape, order, enc.stow(_raw(flat))]
 
 
 def _raw(flat: Any) -> Any:
@@ -71,7 +71,7 @@ def _array(dec: Decoder, node: list[Node], *, own: bool) -> Any:
         return _objects(dec, data, shape, order)
     kind = read_dtype(dec, dtype)
     count = math.prod(shape)
-    raw = dec.bytes(data)
+    raw = dec.raw(data)
     if len(raw) != count * kind.itemsize or (not kind.itemsize and count > 1 << 20):
         raise Malformed("the buffer of an array has another length")
     flat = np.frombuffer(raw, np.uint8) if len(raw) else np.empty(0, np.uint8)
@@ -175,7 +175,7 @@ def _write_scalar(enc: Encoder, obj: Any) -> list[Node]:
     arr = np.asarray(obj)
     if type(arr[()]) is not type(obj):
         raise enc.refusal(f"a scalar of {typename(obj)}")
-    return [write_dtype(enc, arr.dtype), enc.bytes(_raw(arr.reshape(-1)))]
+    return [write_dtype(enc, arr.dtype), enc.stow(_raw(arr.reshape(-1)))]
 
 
 @reads("np.scalar")

@@ -55,17 +55,17 @@ def _read_complex(_: Decoder, node: list[Node]) -> complex:
 @writes("bytes", bytes)
 @writes("bytearray", bytearray)
 def _write_bytes(enc: Encoder, obj: bytes | bytearray) -> list[Node]:
-    return [enc.bytes(obj)]
+    return [enc.stow(obj)]
 
 
 @reads("bytes")
 def _read_bytes(dec: Decoder, node: list[Node]) -> bytes:
-    return bytes(dec.bytes(fields(node, 2)[1]))
+    return bytes(dec.raw(fields(node, 2)[1]))
 
 
 @reads("bytearray")
 def _read_bytearray(dec: Decoder, node: list[Node]) -> bytearray:
-    return bytearray(dec.bytes(fields(node, 2)[1]))
+    return bytearray(dec.raw(fields(node, 2)[1]))
 
 
 @writes("ellipsis", type(...))

@@ -83,6 +83,8 @@ _BUILTIN = _SCALARS | {list, tuple, set, frozenset, dict, bytearray, range, slic
 
 
 def _array_size(obj: Any) -> int | None:
+    if (manager := getattr(obj, "_mgr", None)) is not None and obj.ndim == 2:
+        return sum(int(block.values.nbytes) for block in manager.blocks) + int(obj.index.nbytes)
     if hasattr(obj, "memory_usage"):
         usage = obj.memory_usage(deep=False)
         return int(usage.sum()) if hasattr(usage, "sum") else int(usage)

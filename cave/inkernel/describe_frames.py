@@ -90,11 +90,12 @@ def _span(sample: Any) -> str:
 def _frame(df: Any) -> Told:
     rows, width = df.shape
     end = time.perf_counter() + SECONDS
-    thin = df.iloc[:: max(1, rows // SAMPLE)] if rows > SAMPLE else df
+    thin = df.iloc[:: max(1, rows // SAMPLE), :RANGED]
+    names, dtypes = df.columns[:COLUMNS], list(df.iloc[:0, :COLUMNS].dtypes)
     approx = "~" if rows > SAMPLE else ""
     parts = []
     for at in range(min(width, COLUMNS)):
-        told = f"{_name(df.columns[at])} {short(df.dtypes.iloc[at])}"
+        told = f"{_name(names[at])} {short(dtypes[at])}"
         if at < RANGED and rows and time.perf_counter() < end:
             told += _column(thin.iloc[:, at], approx)
         parts.append(told)

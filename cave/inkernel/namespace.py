@@ -170,12 +170,11 @@ def _held(obj: object) -> object:
 
 
 def _words(source: str) -> set[str]:
-    """Names in a cell's code; every word of one that is not plain Python (magics)."""
+    """Names in a cell's code. One that is not plain Python (magics) may reach anything."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        cut = "".join(char if char.isalnum() or char == "_" else " " for char in source)
-        return set(cut.split())
+        return set(_OPAQUE)
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 

@@ -1,9 +1,9 @@
 """The kernel's side of put and get: parcels to objects, an object to a parcel.
 
-A parcel has a kind, a header and buffers. Kind `pickle`: the header is a JSON line with the
-names, then one pickle per name in one stream (what they share is shared); kind `safe`: a
-tree of the safe codecs (`codec`). Buffers that `load` is given become the memory of arrays:
-the transport maps them privately and writable.
+A parcel has a kind, a header and buffers. Kind `pickle`: the header is a JSON list of the
+names, the first buffer one pickle per name in one stream (what they share is shared), the
+others are the pickles' own. Kind `safe`: a tree of the safe codecs (`codec`). Buffers that
+`load` is given become the memory of arrays: the transport maps them privately and writable.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
 
 
 def _load_pickle(header: bytes, buffers: list[Any]) -> dict[str, object]:
-    line, _, data = header.partition(b"\n")
+    data, *outside = buffers
     main = sys.modules["__main__"].__dict__
     home = byvalue.Home(main)
-    unpickler = byvalue.Unpickler(data, buffers, home)
+    unpickler = byvalue.Unpickler(data, outside, home)
     values: dict[str, object] = {}
-    for name in json.loads(line):
+    for name in json.loads(header):
         try:
             values[name] = unpickler.load()
         except Exception as error:
@@ -67,9 +67,10 @@ def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, lis
     except Unportable as error:
         if not allow_pickle:
             raise Unportable(f"{error.reason}; type {_HINT.format(name)}") from None
-    except RecursionError:
+    except Exception as error:
         if not allow_pickle:
-            raise Unportable(f"it is nested too deep; type {_HINT.format(name)}") from None
+            why = f"the safe codecs failed with {type(error).__name__}: {error}"
+            raise Unportable(f"{why}; type {_HINT.format(name)}") from error
     else:
         return "safe", header, list(buffers)
     return _dump_pickle(name, obj)
@@ -78,9 +79,9 @@ def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, lis
 def _dump_pickle(name: str, obj: object) -> tuple[str, bytes, list[Any]]:
     file = io.BytesIO()
     outside: list[pickle.PickleBuffer] = []
-    file.write(json.dumps([name]).encode() + b"\n")
     try:
         byvalue.Pickler(file, outside).dump(obj)
     except Exception as error:
         raise Unportable(f"{typename(obj)} cannot be pickled: {error}") from error
-    return "pickle", file.getvalue(), [buffer.raw() for buffer in outside]
+    views = [file.getbuffer(), *(buffer.raw() for buffer in outside)]
+    return "pickle", json.dumps([name]).encode(), views

@@ -85,7 +85,6 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
 def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
     file = io.BytesIO()
     outside: list[pickle.PickleBuffer] = []
-    file.write(json.dumps(list(values)).encode() + b"\n")
     pickler = byvalue.Pickler(file, outside)
     pickler.owners = byvalue.shared_arrays(values.values())
     for name, value in values.items():
@@ -95,8 +94,8 @@ def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
             raise _refused(name, value, "it is nested too deep") from error
         except Exception as error:
             raise _refused(name, value, _brief(error)) from error
-    buffers = [buffer.raw() for buffer in outside]
-    return Parcel("pickle", file.getvalue(), buffers), pickler.libraries
+    buffers = [file.getbuffer(), *(buffer.raw() for buffer in outside)]
+    return Parcel("pickle", json.dumps(list(values)).encode(), buffers), pickler.libraries
 
 
 def _refused(name: str, value: object, reason: str) -> PutError:
@@ -115,9 +114,9 @@ def _differs(library: str, peer: KernelFacts) -> bool:
 
 def _unpickled(parcel: Parcel, name: str) -> Any:
     home = byvalue.Home({"__name__": "__main__"})
-    _, _, data = parcel.header.partition(b"\n")
     try:
-        value = byvalue.Unpickler(data, parcel.buffers, home).load()
+        data, *outside = parcel.buffers
+        value = byvalue.Unpickler(data, outside, home).load()
     except Exception as error:
         raise NotPortable(f"{name!r} cannot be made here: {_brief(error)}") from error
     for needed, found in home.needs.items():
@@ -140,7 +139,7 @@ def _check_safe(name: str, value: object, peer: KernelFacts) -> None:
     """Refuse by name what the codecs do not carry, before anything is written."""
     try:
         codec.Encoder(arrow="pyarrow" in peer.packages).node({name: value})
-    except (codec.Unportable, RecursionError) as error:
+    except Exception as error:
         here = platform.python_version()
         raise PutError(
             f"cannot put {name!r}, a {codec.typename(value)}, into a kernel of Python "

@@ -140,6 +140,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "frame": lambda: pd.DataFrame({"a": [1, 2], "b": ["x", None]}),
     "frame of objects": lambda: pd.DataFrame({"a": pd.Series([Hostile()], dtype=object)}),
     "empty frame": pd.DataFrame,
+    "wide frame": lambda: pd.DataFrame(np.zeros((3, 20_000))),
+    "many blocks": lambda: pd.concat([pd.Series([1], name=f"c{n}") for n in range(300)], axis=1),
     "frame without rows": lambda: pd.DataFrame({"a": []}),
     "duplicate columns": lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]),
     "column levels": lambda: pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", 1)])),

@@ -125,7 +125,7 @@ def test_a_variable_knows_its_cell(cells: Cells) -> None:
 
 
 def test_broken_source_and_magics(cells: Cells) -> None:
-    """Source that is not plain Python is searched for words."""
+    """Source that is not plain Python may have changed anything."""
     cells.run("l = [1]")
     cells.space["l"].append(2)
     delta = cells.names.delta(2, "%time l.append(2)")

@@ -135,6 +135,7 @@ SCALARS: dict[str, Any] = {
     "fraction": fractions.Fraction(-3, 7),
     "uuid": uuid.UUID(int=5),
     "paths": [pathlib.Path("/tmp/ü"), pathlib.PurePosixPath("a/b"), pathlib.PureWindowsPath("c:")],
+    "much text": ["some words ü"] * 200_000,
     "collections": [
         collections.deque([1, 2], maxlen=3),
         collections.Counter("abca"),

@@ -112,7 +112,7 @@ def _use(back: Any) -> None:
         b'["cave",1,["set",[["list",[]]]]]',
         b'["cave",1,' + b"9" * 100_000 + b"]",
         b'["cave",1,["pd.frame",[],["pd.rangeindex",[0,5,1],null],["pd.rangeindex",[0,2,1],null],[null,true]]]',
-        b'["cave",1,["path","open","x"]]',
+        b'["cave",1,{"tree":[0,0,99]}]',
         b'{"cave":1}',
         b"\xff\xfe",
     ],

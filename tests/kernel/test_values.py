@@ -72,7 +72,7 @@ def test_an_array_and_its_view_share_memory_in_the_kernel() -> None:
     two["y"][0, 0] = 7
     assert two["x"][0] == 7
     parcel = values.pack({"a": np.arange(10_000)[:2], "b": np.arange(3)}, peer=peer())
-    assert sum(map(len, parcel.buffers)) < 100
+    assert sum(map(len, parcel.buffers)) < 1000
 
 
 def test_a_put_that_the_kernel_cannot_make_names_the_variable() -> None:
@@ -82,8 +82,9 @@ def test_a_put_that_the_kernel_cannot_make_names_the_variable() -> None:
     with pytest.raises(TypeError, match="'bad'"):
         kernel.load("safe", header, list(parcel.buffers))
     parcel = values.pack({"ok": 1, "bad": decimal.Decimal(1)}, peer=peer())
+    data = bytes(parcel.buffers[0]).replace(b"decimal", b"nowhere")
     with pytest.raises(TypeError, match=r"'bad'.*nowhere"):
-        kernel.load("pickle", parcel.header.replace(b"decimal", b"nowhere"), [])
+        kernel.load("pickle", parcel.header, [data])
 
 
 def test_repeated_tuples_do_not_explode() -> None:
@@ -132,7 +133,7 @@ def test_buffers_are_not_copied() -> None:
     _, _, buffers = kernel.dump("v", df, allow_pickle=False)
     assert any(np.shares_memory(np.frombuffer(b), df.iloc[:, 0]) for b in buffers if len(b))
     parcel = values.pack({"v": arr}, peer=peer())
-    assert np.shares_memory(np.frombuffer(parcel.buffers[0]), arr)
+    assert np.shares_memory(np.frombuffer(parcel.buffers[1]), arr)
 
 
 def test_writable_buffers_are_used_in_place() -> None:
