@@ -41,7 +41,7 @@ def _require() -> None:
             f"cave: {sys.executable} lacks {exc.name!r}, which a session's kernel needs; "
             f"type: {sys.executable} -m pip install {wanted}"
         )
-    version = ipykernel.__version__
+    version = str(vars(ipykernel)["__version__"])
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         sys.exit(
             f"cave: {sys.executable} has ipykernel {version}, and a session's kernel needs "

@@ -179,7 +179,7 @@ class OrdinaryKernel(IPythonKernel):
     """What JupyterLab gets when it starts the kernelspec itself."""
 
     @property
-    def banner(self) -> str:
+    def banner(self) -> str:  # type: ignore[override]
         return _BANNER + str(super().banner)
 
 

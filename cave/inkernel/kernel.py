@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -13,17 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import StdinNotImplementedError
 from ipykernel.ipkernel import IPythonKernel
+from IPython.core.error import StdinNotImplementedError
 from traitlets import Type
 
 from . import facts, retention
 from .interrupts import Interrupts
 from .objects import Objects
 from .output import Publisher, Stream
-from .shell import CLIP, Shell, Text, clip
+from .shell import CLIP, Place, Shell, Text, clip
 
 if TYPE_CHECKING:
+    from jupyter_client.session import Session
+
     from .app import Settings
 
 Message = dict[str, Any]
@@ -64,6 +67,9 @@ class Kernel(IPythonKernel):
     """Serves one session's host, and whom it admits."""
 
     shell_class = Type(Shell)
+    if TYPE_CHECKING:  # ours are always there
+        session: Session
+        shell: Shell
     _execute_sleep = 0  # output is in order without it
 
     def __init__(self, **kwargs: Any) -> None:
@@ -166,14 +172,12 @@ class Kernel(IPythonKernel):
         spool = self.publisher.spool
         running = None
         if (now := self.running) is not None:
-            place = self.shell.places[-1:] or [None]
+            place = next(iter(self.shell.places[-1:]), Place(0, 0, 0))
             running = {
                 "cell": now.cell,
                 "msg_id": now.msg_id,
                 "since": now.since,
-                "statement": place[0].statement if place[0] else 0,
-                "of": place[0].of if place[0] else 0,
-                "line": place[0].line if place[0] else 0,
+                **dataclasses.asdict(place),
             }
         return {
             "number": spool.number,
@@ -242,6 +246,7 @@ class Kernel(IPythonKernel):
         """Let In and Out count as the session does."""
         self.shell.execution_count = cell
         history = self.shell.history_manager
+        assert history is not None
         for inputs in (history.input_hist_parsed, history.input_hist_raw):
             del inputs[cell:]
             inputs.extend([""] * (cell - len(inputs)))

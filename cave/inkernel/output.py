@@ -19,14 +19,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import zmq
 from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.jsonutil import json_clean
 from jupyter_client.jsonutil import json_default
 
 from .spool import Spool
+
+if TYPE_CHECKING:
+    import zmq
 
 CAP = 1 << 20
 """Bytes of output of one cell that go over the wire."""
@@ -206,12 +208,13 @@ class Stream(OutStream):
     def _watch_pipe_fd(self) -> None:
         """Take what processes and C code write to the descriptor."""
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        poll = select.poll()
-        poll.register(self._fid, select.POLLIN)
+        fd, poll = self._fid, select.poll()
+        assert fd is not None
+        poll.register(fd, select.POLLIN)
         while self._should_watch:
             poll.poll()
             with self._reading:
-                data = os.read(self._fid, 1 << 16)
+                data = os.read(fd, 1 << 16)
                 if not data:
                     return
                 self.write(decode(data))

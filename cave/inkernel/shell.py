@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from IPython.core import interactiveshell
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from IPython.core import interactiveshell
 from traitlets import Type
 
 CLIP = 100_000
@@ -21,7 +21,7 @@ CLIP = 100_000
 
 def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
     if not str(message).startswith("To exit:"):  # one cannot, and `ask_exit` says so
-        warnings.warn(message, *args, **kwargs)  # noqa: B028 - the caller's
+        warnings.warn(message, *args, **kwargs)
 
 
 interactiveshell.warn = _warn  # type: ignore[attr-defined]
@@ -47,8 +47,8 @@ class DisplayHook(ZMQShellDisplayHook):
 class DisplayPublisher(ZMQDisplayPublisher):
     """Displays of cells, counted into the cell's text."""
 
-    def publish(self, data: Any, metadata: Any = None, **kwargs: Any) -> None:
-        super().publish(data, metadata, **kwargs)
+    def publish(self, data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().publish(data, metadata, **kwargs)  # the third, `source`, is long deprecated
         _capture(self, data)
 
 
@@ -102,9 +102,9 @@ class Shell(ZMQInteractiveShell):
 
     def _stop_outer_cell(self, result: Any) -> None:
         interrupts = self.kernel.interrupts
-        if len(self.places) > 1 and interrupts.fired:
-            if isinstance(result.error_in_exec, KeyboardInterrupt):
-                interrupts.again()
+        swallowed = isinstance(result.error_in_exec, KeyboardInterrupt) and interrupts.fired
+        if swallowed and len(self.places) > 1:
+            interrupts.again()
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         kind, value, trace = exc_tuple or sys.exc_info()
@@ -112,7 +112,7 @@ class Shell(ZMQInteractiveShell):
             kind, value = KeyboardInterrupt, KeyboardInterrupt()
         trace = _of_user_code(trace)
         try:
-            super().showtraceback((kind, value, trace), *args, **kwargs)
+            super().showtraceback((kind, value, trace), *args, **kwargs)  # type: ignore[arg-type]
         except Exception:  # its text or its own formatter raised
             name = getattr(kind, "__name__", "Error")
             self._showtraceback(kind, value, [f"{name}: {Text(value)}"])

@@ -40,7 +40,7 @@ def attribute_output() -> None:
         return submit(self, contextvars.copy_context().run, fn, *args, **kw)
 
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
-    concurrent.futures.ThreadPoolExecutor.submit = submit_in_context  # type: ignore[method-assign]
+    concurrent.futures.ThreadPoolExecutor.submit = submit_in_context  # type: ignore[method-assign,assignment]
 
 
 def plain_output_in_children() -> None:
@@ -50,7 +50,7 @@ def plain_output_in_children() -> None:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if isinstance(stream, OutStream):
-                fd = stream._original_stdstream_fd  # type: ignore[attr-defined]
+                fd = stream._original_stdstream_fd
                 setattr(sys, name, open(fd, "w", buffering=1, closefd=False))  # noqa: SIM115
 
     os.register_at_fork(after_in_child=replace)

@@ -67,8 +67,7 @@ class Client:
         buffers: Sequence[bytes | memoryview] = (),
     ) -> Message:
         """Ask and wait. Raises `KernelDied`, `LeaseLost`, `Refused`."""
-        if self._died is not None:
-            raise self._died
+        self.check()
         msg_id = secrets.token_hex(8)
         waiting = asyncio.get_running_loop().create_future()
         self._waiting[msg_id] = waiting
@@ -83,6 +82,11 @@ class Client:
         if message.content.get("status") == "error":
             raise fault(message.content)
         return message
+
+    def check(self) -> None:
+        """Raises `KernelDied` when the kernel is known to be dead."""
+        if self._died is not None:
+            raise self._died
 
     def fail(self, error: KernelDied) -> None:
         """The kernel is dead: nobody waits any longer."""

@@ -90,7 +90,7 @@ def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
         if hasattr(os, "memfd_create") and fcntl.fcntl(fd, _GET_SEALS) & _SEALED != _SEALED:
             raise DoorError("the kernel gave a file that it could still change")
         size = os.fstat(fd).st_size
-        if not all(0 <= offset and 0 <= length <= size - offset for offset, length in layout):
+        if not all(offset >= 0 and 0 <= length <= size - offset for offset, length in layout):
             raise DoorError("the kernel described a file wrongly")
         view = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
     finally:

@@ -3,10 +3,11 @@
 `python -I -S keeper.py STATUS LOG CWD LIFELINE FDS -- ARGV...`, standard library only.
 
 It starts ARGV in a session of its own, which inherits FDS, says `PID\\n` on the socket LIFELINE,
-and waits there for one byte from its host, which then has recorded the kernel; end of file instead means
-that the host is gone and nobody will ever know of this kernel. When the kernel ends, or on
-SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends everything below
-itself until nothing is left, and exits. Orphans of the kernel fall to it (child subreaper).
+and waits there for one byte from its host, which then has recorded the kernel; end of file
+instead means that the host is gone and nobody will ever know of this kernel. When the kernel
+ends, or on SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends
+everything below itself until nothing is left, and exits. Orphans of the kernel fall to it
+(child subreaper).
 """
 
 import ctypes
@@ -50,8 +51,8 @@ def _libc() -> ctypes.CDLL | None:
 def _wake_on_signals() -> int:
     """The end of a pipe that gets a byte per signal."""
     reading, writing = os.pipe()
-    os.set_blocking(reading, False)  # noqa: FBT003
-    os.set_blocking(writing, False)  # noqa: FBT003
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
@@ -70,7 +71,7 @@ def _spawn(command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None) -> 
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == keeper:
-            os.execvp(command[0], command)
+            os.execvp(command[0], command)  # noqa: S606 - that is its purpose
     except OSError as exc:
         print(f"cave: cannot start {command[0]!r}: {exc}", file=sys.stderr, flush=True)
     os._exit(127)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from cave.errors import KernelDied, LeaseLost, NotPortable, PutError, UnknownName
+from cave.errors import KernelDied, LeaseLost
 from cave.events import EndReason, Output, Variable
-from cave.kernel import cells, door, launch, output, processes, spool
+from cave.kernel import cells, launch, output, processes, spool
 from cave.kernel.cells import Cell, Gap, Tape
 from cave.kernel.client import Client, Refused, fault
 from cave.kernel.launch import Record
+from cave.kernel.objects import Objects
 from cave.kernel.processes import Process
 from cave.kernel.wire import Codec, Message
 from cave.ports import Death, Executed, KernelFacts, SpooledCell, SpooledOutput
@@ -24,7 +25,6 @@ GRACE = 10.0
 TIMEOUT_GRACE = 2.0
 """Seconds from SIGINT to SIGKILL of a cell that passed its time limit."""
 _POLITE = 2.0
-_INLINE = 64 << 10
 _STATUS_WAIT = 2.0
 _REMEMBERED = 10_000
 
@@ -33,7 +33,6 @@ class Kernel:
     """A live kernel. Made by `start` and `adopt`; `end` or `detach` lets go of it."""
 
     def __init__(self, record: Record, home: Path, *, facts: KernelFacts) -> None:
-        self.facts = facts
         self.death: Death | None = None
         self.on_late: Callable[[SpooledOutput], None] | None = None
         """Called with output that comes after its cell has ended."""
@@ -46,6 +45,7 @@ class Kernel:
         self._process = Process(record.pid)
         self._client = Client(record.base, self._codec)
         self._keeper = _process(record.keeper, record.keeper_began)
+        self._objects = Objects(self._client, record, facts)
         self._dead = asyncio.Event()
         self._gone = asyncio.Event()
         self._welcome = asyncio.Event()
@@ -59,6 +59,14 @@ class Kernel:
         self._process.on_end(self._on_end)
         self._client.wire.on("iopub", self._on_iopub)
         self._client.wire.subscribe()
+
+    @property
+    def facts(self) -> KernelFacts:
+        return self._objects.peer
+
+    @facts.setter
+    def facts(self, facts: KernelFacts) -> None:
+        self._objects.peer = facts
 
     @property
     def client(self) -> Client:
@@ -251,83 +259,19 @@ class Kernel:
 
     async def put(self, values: Mapping[str, Any], *, lease: int) -> Sequence[Variable]:
         """Bind objects. Raises `PutError` naming the variable, and binds none then."""
-        from cave.kernel import values as codecs
-
-        parcel = codecs.pack(values, peer=self.facts)
-        views = [memoryview(buffer).cast("B") for buffer in parcel.buffers]
-        names = ", ".join(map(repr, values))
-        content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
-        try:
-            if sum(view.nbytes for view in views) < _INLINE:
-                reply = await self._put(content, [parcel.header, *views], lease)
-            else:
-                reply = await asyncio.to_thread(self._hand_over, content, views)
-                reply = await self._put(content, [parcel.header], lease)
-        except Refused as exc:
-            raise PutError(f"cannot put {names}: {exc.text or exc.name}") from exc
-        except (OSError, MemoryError) as exc:
-            if self.death is not None:
-                raise self._died() from exc
-            raise PutError(
-                f"cannot put {names}: {exc or type(exc).__name__}; free some memory, or write "
-                f"the data to a file and read that in a cell"
-            ) from exc
-        return cells.variables_of(reply.content.get("variables"))
-
-    def _hand_over(self, content: dict[str, Any], views: Sequence[memoryview]) -> None:
-        with door.parcel(views, Path(self._record.runtime)) as (fd, layout):
-            content["token"] = door.give(self._record.door, fd)
-            content["layout"] = layout
-
-    async def _put(
-        self, content: Mapping[str, Any], buffers: Sequence[bytes | memoryview], lease: int
-    ) -> Message:
-        return await self._client.request(
-            "shell", "cave_put_request", content, lease=lease, buffers=buffers
-        )
+        return await self._objects.put(values, lease=lease)
 
     async def get(self, name: str, *, lease: int, allow_pickle: bool = False) -> Any:
         """An object. Raises `UnknownName`, `NotPortable`."""
-        from cave.kernel import values as codecs
-
-        content = {"name": name, "allow_pickle": allow_pickle}
-        try:
-            reply = await self._client.request("shell", "cave_get_request", content, lease=lease)
-        except Refused as exc:
-            raise _get_error(name, exc) from exc
-        return await asyncio.to_thread(
-            lambda: codecs.unpack(self._parcel(reply), name=name, allow_pickle=allow_pickle)
-        )
-
-    def _parcel(self, reply: Message) -> Any:
-        from cave.kernel.values import Parcel
-
-        if not reply.buffers:
-            raise NotPortable("the kernel sent a parcel without a header")
-        header, *inline = reply.buffers
-        buffers = [memoryview(bytearray(buffer)) for buffer in inline]
-        if token := reply.content.get("token"):
-            try:
-                fd = door.take(self._record.door, str(token))
-                buffers = door.unpack(fd, _layout(reply.content.get("layout")))
-            except OSError as exc:
-                if self.death is not None:
-                    raise self._died() from exc
-                raise NotPortable(f"the object did not come through the door: {exc}") from exc
-        return Parcel(str(reply.content.get("kind")), bytes(header), buffers)
+        return await self._objects.get(name, lease=lease, allow_pickle=allow_pickle)
 
     async def delete(self, names: Sequence[str], *, lease: int) -> None:
         """Unbind names. Raises `UnknownName`, and unbinds none then."""
-        content = {"names": list(names)}
-        try:
-            await self._client.request("shell", "cave_delete_request", content, lease=lease)
-        except Refused as exc:
-            raise UnknownName(f"no variable {exc.text!r} in the session; type s.vars") from exc
+        await self._objects.delete(names, lease=lease)
 
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
-        reply = await self._client.request("shell", "cave_variables_request", lease=lease)
-        return cells.variables_of(reply.content.get("variables"))
+        return await self._objects.variables(lease=lease)
 
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""
@@ -509,22 +453,3 @@ def _noted(home: Path) -> EndReason:
             return reason
         case _:
             return "died"
-
-
-def _get_error(name: str, exc: Refused) -> Exception:
-    match exc.name:
-        case "KeyError":
-            return UnknownName(f"no variable {name!r} in the session; type s.vars")
-        case "Unportable":
-            return NotPortable(exc.text if repr(name) in exc.text else f"{name!r}: {exc.text}")
-        case _:
-            return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
-
-
-def _layout(value: Any) -> list[list[int]]:
-    if not isinstance(value, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
-        for pair in value
-    ):
-        raise door.DoorError("the kernel described a file wrongly")
-    return value

@@ -50,11 +50,11 @@ class Launch:
 
     @property
     def home(self) -> Path:
-        """Where this kernel's spool, log and record are."""
         return home(self.folder, self.number)
 
 
 def home(folder: Path, number: int) -> Path:
+    """Where a kernel's spool, log and record are."""
     return folder / "kernels" / str(number)
 
 
@@ -272,7 +272,7 @@ def spec_argv(launch: Launch, runtime: Path) -> list[str]:
 
 def _substituted(part: str, values: Mapping[str, Any]) -> str:
     for name, value in values.items():
-        part = part.replace("{%s}" % name, str(value))
+        part = part.replace(f"{{{name}}}", str(value))
     return part
 
 

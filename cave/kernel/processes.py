@@ -116,6 +116,6 @@ def end_record(path: Path) -> dict[str, object] | None:
 async def await_end_record(path: Path, *, limit: float) -> dict[str, object] | None:
     """The keeper's word on the kernel's end, waited for at most `limit` seconds."""
     deadline = time.monotonic() + limit
-    while (record := end_record(path)) is None and time.monotonic() < deadline:
+    while (record := end_record(path)) is None and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     return record

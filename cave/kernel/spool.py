@@ -7,6 +7,7 @@ being written, torn records, and garbage: what it cannot read it leaves out.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import struct
 import zlib
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def messages(
 def acknowledge(folder: Path, number: int) -> None:
     """Delete the segments that hold no message newer than `number`."""
     segments = _segments(folder)
-    for segment, following in zip(segments, segments[1:], strict=False):
+    for segment, following in itertools.pairwise(segments):
         if _first(following) <= number + 1:
             segment.unlink(missing_ok=True)
 

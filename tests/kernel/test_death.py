@@ -50,7 +50,7 @@ def test_an_idle_kernels_death_is_known_at_once(make_host: Callable[..., Host]) 
     async def killed() -> float:
         os.kill(kernel.facts.pid, signal.SIGKILL)
         began = time.monotonic()
-        while kernel.death is None:
+        while kernel.death is None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         return time.monotonic() - began
 

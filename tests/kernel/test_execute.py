@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from tests.kernel._host import Host, text
 
 
@@ -40,8 +41,7 @@ def test_in_and_out_count_as_the_session_does(host: Host) -> None:
     number = next(host.numbers)
     host.run("'here'", cell=number)
     done = host.run(f"Out[{number}], In[{number}], _{number}, len(In)", cell=number + 1)
-    for _ in range(1):
-        next(host.numbers)
+    next(host.numbers)
     assert text(done) == f"('here', \"'here'\", 'here', {number + 2})"
 
 
@@ -165,7 +165,7 @@ def test_on_output_streams_while_the_cell_runs(host: Host) -> None:
         seen = asyncio.Event()
         cell = asyncio.ensure_future(
             host.send(
-                "import time\nprint('early', flush=True)\nwhile not stop: await asyncio.sleep(0.01)",
+                "print('early', flush=True)\nwhile not stop: await asyncio.sleep(0.01)",
                 on_output=lambda out: seen.set() if "early" in out.text else None,
             )
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +62,7 @@ def test_terminal_text_folds_to_its_last_state(pieces: list[str], expected: str)
 def test_folding_does_not_depend_on_how_text_is_cut(whole: str, cuts: list[int]) -> None:
     """Any cutting of a text into messages gives the same result."""
     edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
-    pieces = [whole[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[a:b] for a, b in itertools.pairwise(edges)]
     assert fold(*pieces) == fold(whole)
 
 
@@ -158,8 +160,7 @@ def test_malformed_contents_are_taken() -> None:
 
 def rss(pid: int) -> int:
     """Resident bytes."""
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_flood_of_print_costs_the_host_little(host: Host) -> None:

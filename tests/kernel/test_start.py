@@ -53,7 +53,10 @@ def test_facts_of_a_kernel(host: Host) -> None:
     """The facts are those of the process that runs the cells."""
     facts = host.kernel.facts
     expected = (str(facts.pid), repr(facts.executable), repr(facts.python))
-    source = "import os, sys, platform\nprint(os.getpid(), repr(sys.executable), repr(platform.python_version()))"
+    source = (
+        "import os, sys, platform\n"
+        "print(os.getpid(), repr(sys.executable), repr(platform.python_version()))"
+    )
     assert text(host.run(source)).split() == list(expected)
     assert facts.packages["ipykernel"]
     assert facts.seconds > 0
@@ -81,7 +84,8 @@ def test_cells_start_clean(make_host: Callable[..., Host]) -> None:
     host.start()
     source = (
         "import sys\n"
-        "print([m for m in ('pandas', 'numpy', 'pyarrow', 'cave', 'debugpy') if m in sys.modules])\n"
+        "names = ('pandas', 'numpy', 'pyarrow', 'cave', 'debugpy')\n"
+        "print([m for m in names if m in sys.modules])\n"
         "print([p for p in sys.path if p.endswith(('inkernel', '/cave'))])\n"
         "print('' in sys.path, __name__)"
     )
@@ -264,7 +268,10 @@ def test_an_environment_with_ipykernel_and_dill_alone_works(
     python = _environment.make(tmp_path / "bare", "ipykernel", "dill")
     host = make_host(python=str(python))
     host.start()
-    source = "import sys, importlib.util as u\nprint(sys.prefix, [n for n in ('pandas', 'numpy', 'cave') if u.find_spec(n)])"
+    source = (
+        "import sys, importlib.util as u\n"
+        "print(sys.prefix, [n for n in ('pandas', 'numpy', 'cave') if u.find_spec(n)])"
+    )
     assert text(host.run(source)) == f"{(tmp_path / 'bare').resolve()} []\n"
     host(host.kernel.put({"rates": {"eur": 1.1, "list": [1, None]}}, lease=1))
     assert host(host.kernel.get("rates", lease=1)) == {"eur": 1.1, "list": [1, None]}

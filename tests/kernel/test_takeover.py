@@ -236,9 +236,8 @@ def test_a_host_that_dies_while_starting_leaves_no_kernel(tmp_path: Path) -> Non
 def children(pid: int) -> list[int]:
     """The keeper and the kernel below a host, once both are there."""
     try:
-        path = f"/proc/{pid}/task/{pid}/children"
-        with open(path, encoding="ascii") as file:
-            keepers = [int(word) for word in file.read().split()]
+        path = Path(f"/proc/{pid}/task/{pid}/children")
+        keepers = [int(word) for word in path.read_text().split()]
         below = [
             int(word)
             for keeper in keepers

@@ -33,7 +33,9 @@ HOSTILE = {
     "no header": signed(b"{}", b"{}", b"{}", b"{}"),
     "deep": signed(b"{}", b"{}", b"{}", b'{"a":' * 100_000),
     "deep list": signed(b'{"msg_id":"1","msg_type":"x"}', b"{}", b"{}", b"[" * 100_000),
-    "huge number": signed(b'{"msg_id":"1","msg_type":"x"}', b"{}", b"{}", b'{"a":' + b"9" * 10_000 + b"}"),
+    "huge number": signed(
+        b'{"msg_id":"1","msg_type":"x"}', b"{}", b"{}", b'{"a":' + b"9" * 10_000 + b"}"
+    ),
     "not utf-8": signed(b'{"msg_id":"\xff\xfe"}', b"{}", b"{}", b"{}"),
     "number that is none": [b"topic", b"x", *GOOD],
 }
@@ -74,13 +76,13 @@ def test_the_reader_survives_every_hostile_frame() -> None:
         try:
             wire.on("shell", came.append)
             wire.send("shell", "hello", {}, msg_id="1")
-            while not router.poll(0):
+            while not router.poll(0):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             peer = router.recv_multipart()[0]
             for frames in HOSTILE.values():
                 router.send_multipart([peer, *(frames or [b""])])
                 router.send_multipart([peer, *GOOD])
-            while len(came) < len(HOSTILE):
+            while len(came) < len(HOSTILE):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             return came, wire.skipped
         finally:

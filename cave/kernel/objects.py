@@ -1,0 +1,123 @@
+"""Objects in and out of a kernel: what is small inline, what is large through the door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cave.errors import NotPortable, PutError, UnknownName
+from cave.events import Variable
+from cave.kernel import cells, door
+from cave.kernel.client import Client, Refused
+from cave.kernel.launch import Record
+from cave.kernel.wire import Message
+from cave.ports import KernelFacts
+
+if TYPE_CHECKING:
+    from cave.kernel.values import Parcel
+
+_INLINE = 64 << 10
+"""Bytes below which values travel in the message itself."""
+
+
+class Objects:
+    """The namespace of one kernel, by requests that wait behind its cells."""
+
+    def __init__(self, client: Client, record: Record, peer: KernelFacts) -> None:
+        self._client = client
+        self._record = record
+        self.peer = peer
+
+    async def put(self, values: Mapping[str, Any], *, lease: int) -> Sequence[Variable]:
+        """Bind objects. Raises `PutError` naming the variable, and binds none then."""
+        from cave.kernel import values as codecs
+
+        parcel = codecs.pack(values, peer=self.peer)
+        views = [memoryview(buffer).cast("B") for buffer in parcel.buffers]
+        names = ", ".join(map(repr, values))
+        content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
+        inline = sum(view.nbytes for view in views) < _INLINE
+        try:
+            if not inline:
+                await asyncio.to_thread(self._hand_over, content, views)
+            buffers = [parcel.header, *(views if inline else ())]
+            reply = await self._client.request(
+                "shell", "cave_put_request", content, lease=lease, buffers=buffers
+            )
+        except Refused as exc:
+            raise PutError(f"cannot put {names}: {exc.text or exc.name}") from exc
+        except (OSError, MemoryError) as exc:
+            self._client.check()
+            raise PutError(
+                f"cannot put {names}: {exc or type(exc).__name__}; free some memory, or write "
+                f"the data to a file and read that in a cell"
+            ) from exc
+        return cells.variables_of(reply.content.get("variables"))
+
+    def _hand_over(self, content: dict[str, Any], views: Sequence[memoryview]) -> None:
+        with door.parcel(views, Path(self._record.runtime)) as (fd, layout):
+            content["token"] = door.give(self._record.door, fd)
+            content["layout"] = layout
+
+    async def get(self, name: str, *, lease: int, allow_pickle: bool = False) -> Any:
+        """An object. Raises `UnknownName`, `NotPortable`."""
+        from cave.kernel import values as codecs
+
+        content = {"name": name, "allow_pickle": allow_pickle}
+        try:
+            reply = await self._client.request("shell", "cave_get_request", content, lease=lease)
+        except Refused as exc:
+            raise _get_error(name, exc) from exc
+        return await asyncio.to_thread(
+            lambda: codecs.unpack(self._parcel(reply), name=name, allow_pickle=allow_pickle)
+        )
+
+    def _parcel(self, reply: Message) -> Parcel:
+        from cave.kernel.values import Parcel
+
+        if not reply.buffers:
+            raise NotPortable("the kernel sent a parcel without a header")
+        header, *inline = reply.buffers
+        buffers = [memoryview(bytearray(buffer)) for buffer in inline]
+        if token := reply.content.get("token"):
+            try:
+                fd = door.take(self._record.door, str(token))
+                buffers = door.unpack(fd, _layout(reply.content.get("layout")))
+            except OSError as exc:
+                self._client.check()
+                raise NotPortable(f"the object did not come through the door: {exc}") from exc
+        return Parcel(str(reply.content.get("kind")), bytes(header), buffers)
+
+    async def delete(self, names: Sequence[str], *, lease: int) -> None:
+        """Unbind names. Raises `UnknownName`, and unbinds none then."""
+        content = {"names": list(names)}
+        try:
+            await self._client.request("shell", "cave_delete_request", content, lease=lease)
+        except Refused as exc:
+            raise UnknownName(f"no variable {exc.text!r} in the session; type s.vars") from exc
+
+    async def variables(self, *, lease: int) -> Sequence[Variable]:
+        """The user's variables, in the order of their making."""
+        reply = await self._client.request("shell", "cave_variables_request", lease=lease)
+        return cells.variables_of(reply.content.get("variables"))
+
+
+def _get_error(name: str, exc: Refused) -> Exception:
+    match exc.name:
+        case "KeyError":
+            return UnknownName(f"no variable {name!r} in the session; type s.vars")
+        case "Unportable":
+            return NotPortable(exc.text if repr(name) in exc.text else f"{name!r}: {exc.text}")
+        case _:
+            return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
+
+
+def _layout(value: Any) -> list[list[int]]:
+    if not isinstance(value, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
+        for pair in value
+    ):
+        raise door.DoorError("the kernel described a file wrongly")
+    return value
