@@ -33,8 +33,10 @@ class Journal:
         self.clock = clock
         self._holder = holder
         self._lease: Lease | None = None
-        self._held = 0
-        """The number under which this process last operated."""
+        self._last: Lease | None = None
+        """The lease under which this process last operated."""
+        self._released = False
+        """Whether the store knows that nobody operates."""
         self._listeners: list[Listener] = []
         self._lock = asyncio.Lock()
 
@@ -71,15 +73,20 @@ class Journal:
                 self.history.feed((event,))
 
     @asynccontextmanager
-    async def operation(self, *, wait: float = 0.0) -> AsyncIterator[bool]:
+    async def operation(self, *, wait: float = 0.0, light: bool = False) -> AsyncIterator[bool]:
         """Hold the lease. Gives whether another process may have operated since the last one.
 
         Calls of one process queue. Raises `SessionBusy` while another process operates.
+        `light` goes on under the last lease without asking the store: the first append takes
+        it again, or raises `LeaseLost` when somebody operated in between.
         """
         async with self._lock:
-            lease = await self.store.acquire(self.session, self._holder, wait=wait)
-            news = lease.number != self._held
-            self._lease, self._held = lease, lease.number
+            lease = self._last if light else None
+            if lease is None:
+                lease = await self.store.acquire(self.session, self._holder, wait=wait)
+            news = self._last is None or lease.number != self._last.number
+            self._lease = self._last = lease
+            self._released = light
             renewal = asyncio.ensure_future(self._renew(lease))
             try:
                 if news:
@@ -88,7 +95,8 @@ class Journal:
             finally:
                 renewal.cancel()
                 self._lease = None
-                await self.store.release(lease)
+                if not self._released:
+                    await self.store.release(lease)
 
     async def _renew(self, lease: Lease) -> None:
         while True:
@@ -98,14 +106,20 @@ class Journal:
             except LeaseLost:
                 return  # the next append and the kernel's fence refuse this process
 
-    async def append(self, *events: Event, sync: bool = False) -> None:
+    async def append(self, *events: Event, sync: bool = False, last: bool = False) -> None:
         """Commit facts; after that the fold has them and the listeners know.
 
-        `sync` waits for the disk. Raises `LeaseLost`, `StoreError`.
+        `sync` waits for the disk; `last` lets go of the session in the same transaction.
+        Raises `LeaseLost`, `StoreError`.
         """
         if self._lease is None:
             raise LeaseLost(f"session {self.session!r} is not operated by this process now")
-        committed = await self.store.append(self._lease, events, sync=sync)
+        try:
+            committed = await self.store.append(self._lease, events, sync=sync, release=last)
+        except LeaseLost:
+            self._last = None
+            raise
+        self._released = last
         self.history.feed(committed)
         for event in committed:
             self._tell(event)

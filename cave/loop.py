@@ -104,7 +104,7 @@ async def run_cell(
         on_output=_publisher(journal, n),
     )
     failpoints.hit("cell.before_finish")
-    await _end_cell(work, kernel, n, executed, sync=work.sync and turn is None)
+    await _end_cell(work, kernel, n, executed, turn)
     return journal.history.cells[n]
 
 
@@ -112,8 +112,10 @@ def _publisher(journal: Journal, cell: int) -> Callable[[Output], None]:
     return lambda output: journal.publish(CellOutput(cell=cell, output=output))
 
 
-async def _end_cell(work: Work, kernel: Kernel, n: int, executed: Executed, *, sync: bool) -> None:
-    journal = work.journal
+async def _end_cell(
+    work: Work, kernel: Kernel, n: int, executed: Executed, turn: int | None
+) -> None:
+    journal, sync = work.journal, work.sync and turn is None
     death = kernel.death if not executed.kept else None
     if death is not None:
         lost = tuple(journal.history.variables.values())
@@ -124,9 +126,12 @@ async def _end_cell(work: Work, kernel: Kernel, n: int, executed: Executed, *, s
     else:
         executed = replace(executed, error=_with_loss(journal, executed.error))
     event: CellFinished = await finished(n, executed, work.supply.blobs)
-    await journal.append(*await work.supply.late_events(), event, sync=sync)
+    late, last = await work.supply.late_events(), turn is None and death is None
+    await journal.append(*late, event, sync=sync, last=last)
     if death is not None:
         await work.supply.bury(death)
+    else:
+        kernel.ack(journal.history.spool)
 
 
 def _with_loss(journal: Journal, error: Fault | None) -> Fault | None:

@@ -69,7 +69,8 @@ class Portal:
                     raise
                 interrupted = True
                 self.submit(on_interrupt())
-        return future.result()
+        result: T = future.result()
+        return result
 
     def stop(self) -> None:
         """End the loop's thread; what still runs is cancelled."""

@@ -135,6 +135,7 @@ class Supply:
             on_output=self._provisional(running),
         )
         await self.record(found)
+        kernel.ack(history.spool)
         if history.running is not None and kernel.death is None:
             await self.journal.append(_never_sent(history.running.cell))
         if history.foreign:

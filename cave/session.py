@@ -181,13 +181,13 @@ class AsyncSession:
 
     @asynccontextmanager
     async def _operation(
-        self, on_event: Callable[[Event], None] | None = None
+        self, on_event: Callable[[Event], None] | None = None, *, light: bool = False
     ) -> AsyncIterator[bool]:
         if self._closed:
             raise ConfigError(
                 f"session {self.name!r} is closed; open it again with cave.open({self.name!r})"
             )
-        async with self._journal.operation(wait=self._options.wait or 0) as news:
+        async with self._journal.operation(wait=self._options.wait or 0, light=light) as news:
             self._work.stop = loop.Stop()
             self._work.sync = self._settings.persistence != "live"
             watcher = asyncio.ensure_future(self._watch_wishes())
@@ -251,7 +251,24 @@ class AsyncSession:
         """Run your own cell; `timeout` in seconds. Faults are in the Cell, not raised."""
         if timeout is not None and not timeout > 0:
             raise ConfigError(f"timeout is {timeout!r}, not a number of seconds above 0")
-        async with self._operation(on_event) as news:
+        seq, kernel = self._fold.seq, self._work.supply.kernel
+        light = kernel is not None and kernel.death is None
+        try:
+            return await self._run(code, timeout, on_event, light=light)
+        except LeaseLost:
+            if self._fold.seq != seq:  # it had begun: what runs now is the new owner's
+                raise
+            return await self._run(code, timeout, on_event)
+
+    async def _run(
+        self,
+        code: str,
+        timeout: float | None,
+        on_event: Callable[[Event], None] | None,
+        *,
+        light: bool = False,
+    ) -> Cell:
+        async with self._operation(on_event, light=light) as news:
             kernel = await self._ready(news=news)
             return await loop.run_cell(
                 self._work, kernel, code, timeout=timeout or self._cell_timeout

@@ -175,7 +175,7 @@ class Cell(_Shown):
 
     def full_text(self) -> str:
         """All of its text, from the blob where `text` is cut. Raises `StoreError`."""
-        return self.text if self._full is None else self._full()
+        return text_of(self.outputs, self.error) if self._full is None else self._full()
 
     def raise_for_error(self) -> Cell:
         """Itself when it is ok; else raises its `CellError`, or what stopped it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cave.operators.scripted import Finish, ScriptedOperator
+from cave.operators.scripted import Finish, Plain, ScriptedOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Request:
 
     prompt: str
     returns: str | None
-    steps: tuple[object, ...]
+    steps: tuple[Plain, ...]
 
 
 REQUESTS = (
