@@ -56,6 +56,7 @@ def _read(dec: Decoder, ref: Node) -> tuple[Any, list[Any]]:
         data = pa.py_buffer(bytes(view))
     with pa.ipc.open_stream(data) as reader:
         schema = reader.schema
+        str(schema)  # names that are not UTF-8 raise here, not where they are used
         if any(_extends(column.type) for column in schema):
             raise Malformed("an extension type")
         batches = []
