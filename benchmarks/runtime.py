@@ -11,6 +11,7 @@ same questions.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import resource
 import statistics
@@ -180,13 +181,11 @@ def measure_frames(report: Report, sizes: list[int]) -> None:
         rows = size * MB // 80
         frame = pd.DataFrame(np.random.default_rng(1).random((rows, 10)))
         frame.columns = [f"c{i}" for i in range(10)]
-        buffer = np.empty(size * MB, "u1")
-        copy = min(timed(lambda: np.copyto(buffer, 1)) for _ in range(3))
-        del buffer
+        copy = timed(frame.to_numpy(copy=False).copy)
         reset_peak()
         reset_peak(pid)
         before = resident() + resident(pid)
-        put = timed(lambda: session.put(frame=frame))
+        put = timed(functools.partial(session.put, frame=frame))
         grown = peak() + peak(pid) - before
         times_held = 1 + grown / (size * MB)
         get = timed(lambda: session.get("frame"))
@@ -246,7 +245,10 @@ import cave_agent
 print("import", time.perf_counter() - t)
 from cave_agent.runtime import PythonRuntime
 async def main():
-    t = time.perf_counter(); r = PythonRuntime(); await r.execute("1"); print("start", time.perf_counter() - t)
+    t = time.perf_counter()
+    r = PythonRuntime()
+    await r.execute("1")
+    print("start", time.perf_counter() - t)
     best = []
     for _ in range(50):
         t = time.perf_counter(); await r.execute("x = 1"); best.append(time.perf_counter() - t)

@@ -54,10 +54,11 @@ class Settings:
         """Settings of every source. Raises `ConfigError` naming the file and the key."""
         settings = cls()
         for source, values in _sources():
-            settings = settings._with(source, values)
-        return settings._with("the call", {k: v for k, v in call.items() if v is not None})
+            settings = settings.updated(source, values)
+        return settings.updated("the call", {k: v for k, v in call.items() if v is not None})
 
-    def _with(self, source: str, values: Mapping[str, Any]) -> Self:
+    def updated(self, source: str, values: Mapping[str, Any]) -> Self:
+        """These settings with `values` of `source` over them. Raises `ConfigError`."""
         known = {f.name: f for f in fields(self)}
         checked = {}
         for key, value in values.items():

@@ -178,7 +178,7 @@ def write(value: Any, path: Path) -> None:
                 path.write_text(f"{value}\n", encoding="utf-8")
             case _:
                 raise ConfigError(
-                    f"a {type(value).__name__} cannot be written as {suffix or 'a file without suffix'}; "
+                    f"a {type(value).__name__} cannot be written to {path.name!r}; "
                     f"tables: .csv .parquet .xlsx .json, arrays: .npy, others: .json .txt"
                 )
     except ImportError as error:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.errors import SessionBusy
@@ -263,7 +263,7 @@ class Session:
                 f"{names(lost)}"
             )
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -288,7 +288,7 @@ def _key(inner: AsyncSession) -> tuple[Path, str]:
     return inner.home.path, inner.name
 
 
-def open(  # noqa: A001 - the verb of the public API
+def open(
     name: str,
     *,
     operator: Any = None,

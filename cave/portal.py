@@ -95,7 +95,7 @@ _at_exit: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
 def portal() -> Portal:
     """The process's portal, started at first use."""
-    global _portal
+    global _portal  # noqa: PLW0603 - one per process
     with _lock:
         if _portal is None:
             _portal = Portal()
@@ -108,7 +108,7 @@ def at_exit(farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _farewell() -> None:
-    global _portal
+    global _portal  # noqa: PLW0603 - one per process
     if _portal is None:
         return
     try:

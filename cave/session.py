@@ -470,7 +470,7 @@ class AsyncSession:
                 return Interruption(stopped=True, message="nothing runs")
         adoption = self._adopt_later()
         while not adoption.done() and self._work.supply.kernel is None:
-            await asyncio.sleep(POLL)
+            await asyncio.wait({adoption}, timeout=POLL)
         return await self._interrupt_own(kill=kill)
 
     async def _watch_wishes(self) -> None:

@@ -15,14 +15,14 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 OPERATOR = """
 steps = [
-    ("Sum by region", "top = sales.groupby('region').amount.sum().sort_values(ascending=False)\\ntop"),
+    ("Sum by region", "top = sales.groupby('region').amount.sum().nlargest(5)\\ntop"),
     ("Name the first", "print(top.index[0])"),
 ]
 """
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def sales() -> pd.DataFrame:

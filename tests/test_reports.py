@@ -173,14 +173,13 @@ def test_progress_bars_leave_their_last_state() -> None:
 
 
 def test_frames_of_every_kind_come_back_equal() -> None:
-    """date, Decimal, tz-aware, category, MultiIndex, nested, NaN and inf come back equal, or
-    that variable is refused by name."""
+    """date, Decimal, tz-aware, category, MultiIndex, nested, NaN and inf come back equal."""
     source = """
 import pandas as pd, numpy as np, datetime as dt, decimal
 dates = pd.DataFrame({'d': [dt.date(2026, 1, 1), None]})
 money = pd.DataFrame({'m': [decimal.Decimal('1.10'), decimal.Decimal('2')]})
 zoned = pd.DataFrame({'t': pd.date_range('2026-10-25', periods=4, freq='h', tz='Europe/Berlin')})
-cats = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'], categories=['b', 'a', 'z'], ordered=True)})
+cats = pd.DataFrame({'c': pd.Categorical(['a', 'b'], categories=['b', 'a', 'z'], ordered=True)})
 multi = pd.DataFrame({'x': [1, 2], 'v': [3, 4], 'k': ['p', 'q']}).set_index(['k', 'x'])
 nested = pd.DataFrame({'n': [[1, 2], [3]], 'm': [{'a': 1}, {'a': 2}]})
 holes = pd.DataFrame({'f': [1.5, float('nan'), float('inf')], 's': ['a', None, 'c']})
@@ -192,12 +191,7 @@ holes = pd.DataFrame({'f': [1.5, float('nan'), float('inf')], 's': ['a', None, '
     for name in ("dates", "money", "zoned", "cats", "multi", "nested", "holes"):
         expected = names[name]
         assert isinstance(expected, pd.DataFrame)
-        try:
-            got = s[name]
-        except cave.NotPortable as error:
-            assert name in str(error)
-            continue
-        pd.testing.assert_frame_equal(got, expected)
+        pd.testing.assert_frame_equal(s[name], expected)
 
 
 def test_shown_frames_do_not_stay() -> None:

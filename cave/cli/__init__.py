@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -30,7 +30,7 @@ EXIT_CODES = {
 class _Verbs(click.Group):
     """Imports a verb's module when it is used, so that `cave --help` is quick."""
 
-    modules = {
+    modules: ClassVar[dict[str, str]] = {
         "ask": "work",
         "run": "work",
         "resume": "work",

@@ -99,11 +99,13 @@ def models_pull() -> None:
     """Fetch a small coder model from its official place, for use without a key."""
     from cave.operators import models as local
 
-    bar = click.progressbar(length=100, label="model", file=click.get_text_stream("stderr"))
-    with bar:
-        path = local.pull(
-            progress=lambda done, total: bar.update(int(100 * done / max(total, 1)) - bar.pos)
-        )
+    stderr = click.get_text_stream("stderr")
+    with click.progressbar(length=100, label="model", file=stderr) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.update(int(100 * done / max(total, 1)) - bar.pos)
+
+        path = local.pull(progress=progress)
     click.echo(path)
 
 

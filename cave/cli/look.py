@@ -112,7 +112,7 @@ def show(name: str, as_json: bool) -> None:
         "kernel": jsonable(history.kernel),
         "cells": len(history.cells),
         "running": history.running.cell if history.running else None,
-        "turns": jsonable([t for t in history.turns.values()]),
+        "turns": jsonable(list(history.turns.values())),
         "pending": jsonable(history.pending),
         "variables": jsonable(list(history.variables.values())),
         "lost": jsonable(history.lost),
@@ -203,7 +203,7 @@ def vars_(name: str, as_json: bool) -> None:
         click.echo(repr(rows))
 
 
-vars = vars_  # noqa: A001 - the verb's name
+vars = vars_
 
 
 @click.command()

@@ -16,6 +16,45 @@ class Request:
     steps: tuple[Plain, ...]
 
 
+COUNT = """\
+flown = flights.dropna(subset=['arrival_delay'])
+late = flown.groupby('carrier')['arrival_delay'].agg(['size', 'mean'])"""
+
+MEND = """\
+flown = flights.dropna(subset=['arr_delay'])
+late = (flown.groupby('carrier')['arr_delay']
+        .agg(flights='size', mean_delay='mean', late_share=lambda d: (d > 15).mean())
+        .sort_values('mean_delay', ascending=False).round(3).reset_index())
+late"""
+
+JOIN = """\
+late = late.merge(airlines, on='carrier', how='left', validate='one_to_one')
+assert late['name'].notna().all()
+worst = late.iloc[0]
+print(f"{worst['name']}: {worst['mean_delay']:.1f} minutes late on average, "
+      f"{worst['late_share']:.0%} of {worst['flights']} flights over 15 minutes")"""
+
+FILL = """\
+import sqlite3
+db = sqlite3.connect('week.db')
+rows = flights.to_sql('flights', db, if_exists='replace', index=False)
+rows += planes.to_sql('planes', db, if_exists='replace', index=False)
+print(f'{rows:,} rows written')"""
+
+BUSIEST = """\
+import pandas as pd
+models = pd.read_sql('''
+    select manufacturer, model, count(*) as flights, round(avg(arr_delay), 1) as delay
+    from flights join planes using (tailnum)
+    group by manufacturer, model order by flights desc limit 5''', db)
+models"""
+
+KNOWN = """\
+known, every = db.execute('''
+    select count(planes.tailnum), count(*) from flights
+    left join planes using (tailnum)''').fetchone()
+print(f'{known:,} of {every:,} flights ({known / every:.0%}) have a known aircraft.')"""
+
 REQUESTS = (
     Request(
         "`flights` holds a week of flights out of New York and `airlines` the names of the "
@@ -24,40 +63,15 @@ REQUESTS = (
         "more than 15 minutes late), the worst first.",
         "late",
         (
-            (
-                "Count flights and delays per carrier",
-                "flown = flights.dropna(subset=['arrival_delay'])\n"
-                "late = flown.groupby('carrier')['arrival_delay'].agg(['size', 'mean'])",
-            ),
-            (
-                "The column is called arr_delay: mend it",
-                "flown = flights.dropna(subset=['arr_delay'])\n"
-                "late = (flown.groupby('carrier')['arr_delay']\n"
-                "        .agg(flights='size', mean_delay='mean',\n"
-                "             late_share=lambda d: (d > 15).mean())\n"
-                "        .sort_values('mean_delay', ascending=False).round(3).reset_index())\n"
-                "late",
-            ),
-            Finish(
-                "`late` has one row per carrier, the worst first. Cancelled flights have no "
-                "arrival delay and are left out."
-            ),
+            ("Count flights and delays per carrier", COUNT),
+            ("The column is called arr_delay: mend it", MEND),
+            Finish("`late` has one row per carrier; flights that never arrived are left out."),
         ),
     ),
     Request(
         "Add the airline's name from `airlines` to `late` as column `name`, and say who is worst.",
         "late",
-        (
-            (
-                "Join the names; check that none is missing",
-                "late = late.merge(airlines, on='carrier', how='left', validate='one_to_one')\n"
-                "assert late['name'].notna().all()\n"
-                "worst = late.iloc[0]\n"
-                "print(f\"{worst['name']}: {worst['mean_delay']:.1f} minutes late on average, \"\n"
-                "      f\"{worst['late_share']:.0%} of {worst['flights']} flights over 15 minutes\")",
-            ),
-            Finish(),
-        ),
+        (("Join the names; check that none is missing", JOIN), Finish()),
     ),
     Request(
         "Keep the week in a SQLite database `week.db` with tables flights and planes (frame "
@@ -65,23 +79,8 @@ REQUESTS = (
         "models with the most flights, as frame `models`.",
         "models",
         (
-            (
-                "Open the database and fill it",
-                "import sqlite3\n"
-                "db = sqlite3.connect('week.db')\n"
-                "rows = flights.to_sql('flights', db, if_exists='replace', index=False)\n"
-                "rows += planes.to_sql('planes', db, if_exists='replace', index=False)\n"
-                "print(f'{rows:,} rows written')",
-            ),
-            (
-                "Ask the open connection",
-                "import pandas as pd\n"
-                "models = pd.read_sql('''\n"
-                "    select manufacturer, model, count(*) as flights, round(avg(arr_delay), 1) as delay\n"
-                "    from flights join planes using (tailnum)\n"
-                "    group by manufacturer, model order by flights desc limit 5''', db)\n"
-                "models",
-            ),
+            ("Open the database and fill it", FILL),
+            ("Ask the open connection", BUSIEST),
             Finish("The connection `db` is still open; `models` has the five busiest models."),
         ),
     ),
@@ -89,16 +88,7 @@ REQUESTS = (
         "With the connection `db` that is still open: which share of the flights is in `planes` "
         "at all? Give one sentence.",
         None,
-        (
-            (
-                "One query on the live connection",
-                "known, every = db.execute('''\n"
-                "    select count(planes.tailnum), count(*) from flights\n"
-                "    left join planes using (tailnum)''').fetchone()\n"
-                "print(f'{known:,} of {every:,} flights ({known / every:.0%}) have a known aircraft.')",
-            ),
-            Finish(),
-        ),
+        (("One query on the live connection", KNOWN), Finish()),
     ),
 )
 

@@ -43,7 +43,7 @@ class LlamaOperator:
         path: str | Path,
         *,
         context: int = 8192,
-        max_tokens: int = 1024,
+        max_tokens: int = 768,
         threads: int | None = None,
         temperature: float = 0.0,
         grammar: Literal["fences", "none"] = "fences",
