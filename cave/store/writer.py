@@ -165,10 +165,10 @@ class Writer:
     def _commit(self, group: Sequence[Job]) -> None:
         try:
             self._transact(group)
-        except FAULTS as fault:
+        except Exception as fault:  # noqa: BLE001  carried to those who wait: none may hang
             self._disconnect()
             for job in group:
-                job.fault = self._explain(fault)
+                job.fault = self._explain(fault) if isinstance(fault, FAULTS) else fault
 
     def _transact(self, group: Sequence[Job]) -> None:
         cursor = self._cursor()

@@ -154,6 +154,26 @@ def test_a_fault_in_a_transaction_reaches_its_caller_alone(database: Path) -> No
     asyncio.run(main())
 
 
+def test_a_broken_writer_lets_nobody_wait(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong around a transaction, its caller is told, and the next one runs."""
+    begin = writer.begin
+
+    def broken(*_: object, **__: object) -> None:
+        monkeypatch.setattr(writer, "begin", begin)
+        raise ArithmeticError
+
+    async def main() -> None:
+        store = SQLStore(database)
+        await store.create("q3")
+        monkeypatch.setattr(writer, "begin", broken)
+        with pytest.raises(ArithmeticError):
+            await asyncio.wait_for(store.create("q4"), 10)
+        assert await store.create("q4")
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_a_refused_transaction_is_undone_within_its_group(database: Path) -> None:
     """What a transaction wrote before it was refused goes; what its group wrote stays."""
     held = threading.Event()
