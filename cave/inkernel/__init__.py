@@ -16,17 +16,18 @@ shell channel (main thread, one after the other, behind running cells)
     execute_request         metadata.cave also has `cell`, the number the host gave it; the
                             message id is `cave:CELL:RANDOM`, so that every output tells
                             its cell through its parent header
-    cave_put_request        kind, names, token or None, layout [[offset, size] ...]; buffers:
-                            header, then the values' buffers unless `token` names a file
-                            given through the door. Reply: variables
+    cave_put_request        kind, names, token or None, layout [[offset, size] ...]; the parts
+                            (header, then the values' buffers) are the message's buffers, or
+                            lie in the file given through the door under `token`. Reply: variables
     cave_get_request        name, allow_pickle. Reply: kind, token, layout; buffers as above
     cave_delete_request     names
     cave_variables_request  Reply: variables
 
 control channel (its own thread, also while a cell runs)
     cave_hello_request      raises the fence to the request's lease. Reply: pid, python,
-                            executable, packages, number (of the newest IOPub message), running
-    cave_status_request     Reply: number, lost (messages that the spool could not take),
+                            executable, packages, and what cave_status gives
+    cave_status_request     Reply: number (of the newest IOPub message), lost (messages that
+                            the spool could not take),
                             lease, admitted, running {cell, msg_id, statement, of, line}
     cave_admit_request      foreign clients may run cells from now on
     cave_end_request        finish: run atexit functions, drop the namespace, exit with 0

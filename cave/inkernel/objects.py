@@ -60,9 +60,10 @@ class Objects:
         from . import values
 
         content = parent["content"]
-        header, *buffers = [memoryview(buffer) for buffer in parent["buffers"]]
+        parts = [memoryview(buffer) for buffer in parent["buffers"]]
         if content["token"]:
-            buffers = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
+            parts = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
+        header, *buffers = parts
         bound = values.load(content["kind"], bytes(header), buffers)
         names = self._kernel.shell.user_ns
         names.update(bound)
@@ -80,14 +81,14 @@ class Objects:
         kind, header, buffers = values.dump(
             name, self._kernel.shell.user_ns[name], allow_pickle=content["allow_pickle"]
         )
-        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        views = [memoryview(part).cast("B") for part in (header, *buffers)]
         reply: Message = {"kind": kind, "token": None, "layout": []}
         if sum(view.nbytes for view in views) < INLINE:
-            return reply, [header, *map(bytes, views)]
+            return reply, [*map(bytes, views)]
         fd, reply["layout"] = depart(views, self._kernel.settings.runtime)
         reply["token"] = secrets.token_hex(8)
         self._kernel.settings.door.hold(reply["token"], fd)
-        return reply, [header]
+        return reply, []
 
     def _delete(self, parent: Message) -> tuple[Message, list[Any]]:
         names = self._kernel.shell.user_ns

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import concurrent.futures.thread
 import contextvars
 import os
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from ipykernel.iostream import OutStream
@@ -65,5 +67,27 @@ def remember_ours() -> None:
 
 
 def of_user() -> list[str]:
-    """Names of the live threads that cells started (idle pool workers too)."""
-    return [thread.name for thread in threading.enumerate() if thread not in _ours]
+    """Names of the live threads that cells started and that do something."""
+    frames = sys._current_frames()
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in _ours and not _waits(thread, frames.get(thread.ident or 0))
+    ]
+
+
+def _waits(thread: threading.Thread, frame: FrameType | None) -> bool:
+    """Whether it is a helper that only waits for work: of a pool, of tqdm, of `%%bash`."""
+    if frame is not None and frame.f_code is concurrent.futures.thread._worker.__code__:
+        return True
+    owner = getattr(getattr(thread, "_target", None), "__self__", None)
+    return type(thread).__name__ == "TMonitor" or owner in _script_loops()
+
+
+def _script_loops() -> list[object]:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    registry = getattr(getattr(shell, "magics_manager", None), "registry", {})
+    loops = [getattr(magics, "event_loop", None) for magics in registry.values()]
+    return [loop for loop in loops if loop is not None]

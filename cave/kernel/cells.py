@@ -118,20 +118,18 @@ class Cell:
             self.on_output(item)
 
 
-def executed(run: Cell, tape: Tape, *, death: Death | None = None) -> Executed:
-    """How the cell ended. Reads the spool where that knows more than the wire told."""
+def executed(run: Cell, tape: Tape, *, death: Death | None = None, whole: bool = False) -> Executed:
+    """How the cell ended; `whole` when all its messages were read from the spool.
+
+    Otherwise the spool is asked where it knows more than the wire told: what went above the
+    cap, and what was on its way when the kernel died.
+    """
+    outputs = run.outputs
+    cut = death is not None and run.end is None
+    if run.first and not whole and (cut or (run.end or {}).get("capped")):
+        outputs = _reread(run, tape, upto=None if cut else run.last)
     end = run.end or {}
-    died = death is not None and run.end is None
-    outputs, upto = run.outputs, None if died else run.last
-    reread = (died or bool(end.get("capped"))) and run.first > 0
-    if reread:
-        found = Outputs()
-        for message in tape.of(run.msg_id, first=run.first, upto=upto):
-            found.add(message)
-            run.last = max(run.last, message.number)
-        if found.size >= outputs.size:  # else the disk was full: the wire knows more
-            outputs = found
-    status = _status(run, end, died=died)
+    status = _status(run, end, died=death is not None and not end)
     text = partial(_text, tape, run.msg_id, run.first, run.last)
     return Executed(
         status=status,
@@ -145,6 +143,19 @@ def executed(run: Cell, tape: Tape, *, death: Death | None = None) -> Executed:
         full_text=text if outputs.clipped else None,
         bound=str(end.get("bound") or ""),
     )
+
+
+def _reread(run: Cell, tape: Tape, *, upto: int | None) -> Outputs:
+    """The outputs as the spool has them; the cell's end, too, if it is there."""
+    found = Cell(run.cell, run.msg_id, replies=False)
+    for message in tape.of(run.msg_id, first=run.first, upto=upto):
+        found.take(message)
+        if found.done.is_set():
+            break
+    run.end = run.end or found.end
+    run.last = max(run.last, found.last)
+    # a smaller spool means a full disk: then the wire knows more
+    return found.outputs if found.outputs.size >= run.outputs.size else run.outputs
 
 
 def _text(tape: Tape, msg_id: str, first: int, last: int) -> Iterable[bytes]:
@@ -251,14 +262,14 @@ class Gap:
         """All that was found; cells without an end died with the kernel, or run."""
         self._flush_late()
         for run in self.still_open():
-            found = executed(run, self._tape, death=death) if death else None
+            found = executed(run, self._tape, death=death, whole=True) if death else None
             self._entries.append(SpooledCell(run.cell, run.source, found))
         return self._entries
 
     def _finish(self, run: Cell) -> None:
         self._flush_late()
         del self._open[run.msg_id]
-        found = executed(run, self._tape)
+        found = executed(run, self._tape, whole=True)
         self._entries.append(SpooledCell(run.cell, run.source, found))
 
     def _add_late(self, message: Message) -> None:

@@ -224,7 +224,8 @@ class Kernel:
             self._held = None
             return await asyncio.to_thread(self._left, after)
         upto = int(hello.content.get("number") or 0)
-        gap = Gap(self._tape, skip={n for n in self._late if n > after})
+        self._late = {number for number in self._late if number > after}
+        gap = Gap(self._tape, skip=self._late)
         await asyncio.to_thread(_feed, gap, self._tape.messages(after=after, upto=upto))
         self._newest = max(self._newest, upto)
         cut = [run for run in gap.still_open() if run.cell is not None and run.cell == running]
@@ -304,11 +305,14 @@ class Kernel:
         """Interrupt what runs, and wait until it has stopped. False when nothing ran."""
         # the question may go unanswered while C code holds the interpreter: then something runs
         asked = asyncio.ensure_future(self._running())
-        await asyncio.wait([asked], timeout=0.5)
-        if asked.done() and asked.result() is None:
-            return False
-        self._process.send(signal.SIGINT)
-        before = await asked
+        try:
+            await asyncio.wait([asked], timeout=0.5)
+            if asked.done() and asked.result() is None:
+                return False
+            self._process.send(signal.SIGINT)
+            before = await asked
+        finally:
+            asked.cancel()
         pause = 0.005
         while (now := await self._running()) is not None and now == before:
             await asyncio.sleep(pause)

@@ -35,16 +35,17 @@ class Objects:
         from cave.kernel import values as codecs
 
         parcel = codecs.pack(values, peer=self.peer)
-        views = [memoryview(buffer).cast("B") for buffer in parcel.buffers]
+        parts = (parcel.header, *parcel.buffers)
+        views: list[Any] = [memoryview(part).cast("B") for part in parts]
         names = ", ".join(map(repr, values))
         content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
         inline = sum(view.nbytes for view in views) < _INLINE
         try:
             if not inline:
                 await asyncio.to_thread(self._hand_over, content, views)
-            buffers = [parcel.header, *(views if inline else ())]
+                views = []
             reply = await self._client.request(
-                "shell", "cave_put_request", content, lease=lease, buffers=buffers
+                "shell", "cave_put_request", content, lease=lease, buffers=views
             )
         except Refused as exc:
             raise PutError(f"cannot put {names}: {exc.text or exc.name}") from exc
@@ -77,18 +78,17 @@ class Objects:
     def _parcel(self, reply: Message) -> Parcel:
         from cave.kernel.values import Parcel
 
-        if not reply.buffers:
-            raise NotPortable("the kernel sent a parcel without a header")
-        header, *inline = reply.buffers
-        buffers = [memoryview(bytearray(buffer)) for buffer in inline]
+        parts = [memoryview(bytearray(buffer)) for buffer in reply.buffers]
         if token := reply.content.get("token"):
             try:
                 fd = door.take(self._record.door, str(token))
-                buffers = door.unpack(fd, _layout(reply.content.get("layout")))
+                parts = door.unpack(fd, _layout(reply.content.get("layout")))
             except OSError as exc:
                 self._client.check()
                 raise NotPortable(f"the object did not come through the door: {exc}") from exc
-        return Parcel(str(reply.content.get("kind")), bytes(header), buffers)
+        if not parts:
+            raise NotPortable("the kernel sent a parcel without a header")
+        return Parcel(str(reply.content.get("kind")), bytes(parts[0]), parts[1:])
 
     async def delete(self, names: Sequence[str], *, lease: int) -> None:
         """Unbind names. Raises `UnknownName`, and unbinds none then."""

@@ -30,21 +30,23 @@ async def start(launched: Launch) -> Kernel:
     began = time.monotonic()
     if launched.home.exists():
         raise KernelStartError(f"{launched.home} is there already; use a new kernel number")
-    launched.home.mkdir(mode=0o700, parents=True)
     runtime: Path | None = None
     try:
+        launched.home.mkdir(mode=0o700, parents=True)
         runtime = launch.make_runtime(launched.runtime)
-        kept, key = _spawn(launched, runtime)
+        kept, key = await asyncio.to_thread(_spawn, launched, runtime)
         try:
             kernel = await _first_answer(launched, kept, runtime, key, began)
         except BaseException:
             kept.line.close()  # without confirmation the keeper ends all
             await asyncio.to_thread(launch.reap, kept.keeper)
             raise
-    except BaseException:
+    except BaseException as exc:
         if runtime is not None:
             launch.remove(runtime)
         launch.remove(launched.home)
+        if isinstance(exc, OSError):
+            raise KernelStartError(f"kernel {launched.kernel!r} did not start: {exc}") from exc
         raise
     return kernel
 

@@ -26,6 +26,18 @@ def test_an_idle_kernel_ends_and_says_why(make_host: Callable[..., Host]) -> Non
     assert found.reason == "idle"
 
 
+def test_helpers_that_only_wait_keep_no_kernel_alive(make_host: Callable[..., Host]) -> None:
+    """Idle workers of a pool and the loop of script magics are no work."""
+    host = make_host(idle_timeout=0.6)
+    kernel = host.start()
+    host.run("import concurrent.futures as cf; pool = cf.ThreadPoolExecutor(2)")
+    host.run("n = pool.submit(print, 'x').result()")
+    host.run("get_ipython().run_cell_magic('bash', '', 'echo script')")
+    host(asyncio.wait_for(kernel._gone.wait(), 10))
+    assert kernel.death is not None
+    assert kernel.death.reason == "idle"
+
+
 def test_work_keeps_a_kernel_alive(make_host: Callable[..., Host]) -> None:
     """Running cells, awaiting cells and threads of cells are no idleness."""
     host = make_host(idle_timeout=0.5)

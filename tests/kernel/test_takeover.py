@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cave.errors import LeaseLost
@@ -236,16 +237,11 @@ def test_a_host_that_dies_while_starting_leaves_no_kernel(tmp_path: Path) -> Non
 def children(pid: int) -> list[int]:
     """The keeper and the kernel below a host, once both are there."""
     try:
-        path = Path(f"/proc/{pid}/task/{pid}/children")
-        keepers = [int(word) for word in path.read_text().split()]
-        below = [
-            int(word)
-            for keeper in keepers
-            for word in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-        ]
-    except OSError:
+        keepers = psutil.Process(pid).children()
+        below = [kernel.pid for keeper in keepers for kernel in keeper.children()]
+    except psutil.NoSuchProcess:
         return []
-    return [*keepers, *below] if below else []
+    return [*(keeper.pid for keeper in keepers), *below] if below else []
 
 
 def test_acknowledged_segments_are_deleted(host: Host) -> None:
