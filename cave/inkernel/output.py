@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import fcntl
 import json
+import math
 import os
 import re
 import select
@@ -22,7 +23,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.iostream import IOPubThread, OutStream
-from ipykernel.jsonutil import json_clean
 from jupyter_client.jsonutil import json_default
 
 from .spool import Spool
@@ -61,8 +61,22 @@ def pack(value: Any) -> bytes:
     try:
         text = json.dumps(value, default=json_default, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        text = json.dumps(json_clean(value), default=json_default, ensure_ascii=False)
+        text = json.dumps(_plain(value), default=repr, ensure_ascii=False)
     return text.encode("utf-8", "cave-json")
+
+
+def _plain(value: Any) -> Any:
+    """JSON that every client can read of what an object gave as its representation."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    try:
+        return value if isinstance(value, (str, int, float, type(None))) else json_default(value)
+    except TypeError:
+        return repr(value)
 
 
 class Capture:
