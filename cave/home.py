@@ -105,6 +105,10 @@ class Kernels:
         )
         return await start(launch)
 
+    def exists(self, number: int) -> bool:
+        """Whether a kernel of that number was begun, journaled or not."""
+        return (self._home.folder(self._session) / "kernels" / str(number)).exists()
+
     async def adopt(self, number: int) -> Kernel | Death | None:
         """The kernel that another process started, or how it ended."""
         from cave.kernel import adopt

@@ -37,6 +37,9 @@ class KernelSource(Protocol):
     async def start(self, number: int) -> Kernel:
         """A new kernel. Raises `KernelStartError`."""
 
+    def exists(self, number: int) -> bool:
+        """Whether a kernel of that number was begun, journaled or not."""
+
     async def adopt(self, number: int) -> Kernel | Death | None:
         """The kernel of that number that another process started, or how it ended."""
 
@@ -105,8 +108,9 @@ class Supply:
             self.kernel, self.number = found, number
 
     async def _start(self) -> None:
-        number = self.journal.history.kernels + 1
-        kernel = await self.source.start(number)
+        number, kernel = await self._unclaimed()
+        if kernel is None:
+            kernel = await self.source.start(number)
         facts = kernel.facts
         started = KernelStarted(
             kernel=number,
@@ -124,6 +128,16 @@ class Supply:
             raise
         self.kernel, self.number = kernel, number
         await kernel.catch_up(lease=self.journal.lease, after=0, running=None)
+
+    async def _unclaimed(self) -> tuple[int, Kernel | None]:
+        """The next free number; or a live kernel whose host died before it was journaled."""
+        number = self.journal.history.kernels + 1
+        while self.source.exists(number):
+            found = await self.source.adopt(number)
+            if found is not None and not isinstance(found, Death):
+                return number, found
+            number += 1
+        return number, None
 
     async def _catch_up(self, kernel: Kernel) -> None:
         history = self.journal.history

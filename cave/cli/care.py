@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import click
 
@@ -99,8 +100,7 @@ def models_pull() -> None:
     """Fetch a small coder model from its official place, for use without a key."""
     from cave.operators import models as local
 
-    stderr = click.get_text_stream("stderr")
-    with click.progressbar(length=100, label="model", file=stderr) as bar:
+    with click.progressbar(range(100), label="model", file=sys.stderr) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.update(int(100 * done / max(total, 1)) - bar.pos)
