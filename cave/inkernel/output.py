@@ -179,10 +179,24 @@ class Stream(OutStream):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._reading = threading.Lock()
+        self._parent: dict[str, Any] | None = None
+        self._key: frozenset[tuple[str, Any]] = frozenset()
         self._settled = 0.0
         self._flush_queued = False
         # "force": ipykernel would not watch the descriptors below a test runner
         super().__init__(*args, **{**kwargs, "watchfd": "force"})
+
+    def write(self, string: str) -> int:
+        """As ipykernel's, but the key of the parent is made once per cell, not per write."""
+        if not isinstance(string, str):
+            raise TypeError(f"write() argument must be str, not {type(string)}")
+        parent = self.parent_header
+        with self._buffer_lock:
+            if parent is not self._parent:
+                self._parent, self._key = parent, frozenset(parent.items())
+            self._buffers[self._key].write(string)
+        self._schedule_flush()
+        return len(string)
 
     def _schedule_flush(self) -> None:
         if self._flush_pending:

@@ -203,6 +203,12 @@ def test_ten_thousand_small_writes_lose_nothing(host: Host) -> None:
     assert text(done).count("\n") == 10_001
 
 
+def test_thousands_of_displays_arrive_and_the_cell_ends(host: Host) -> None:
+    """No queue on the way drops messages: 5,000 displays at once are 5,000 outputs."""
+    done = host.run("from IPython.display import display\nfor i in range(5_000): display(i)")
+    assert [o.data["text/plain"] for o in done.outputs] == [str(i) for i in range(5_000)]
+
+
 def test_a_progress_bar_leaves_one_line(host: Host) -> None:
     """2,000 updates on stderr fold to the last one, although they come in many messages."""
     done = host.run(
