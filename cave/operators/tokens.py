@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from cave.ports import View
@@ -13,6 +14,7 @@ MESSAGE_TOKENS = 4
 """What the frame of one message costs: role, begin, end."""
 
 
+@functools.lru_cache(maxsize=1024)  # a prompt grows by a message a step; the rest is as it was
 def estimate_tokens(text: str) -> int:
     """About how many tokens a byte-pair tokenizer makes of `text`.
 
