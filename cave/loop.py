@@ -67,6 +67,8 @@ class Work:
     supply: Supply
     sync: bool = True
     """Whether ends of cells and turns wait for the disk."""
+    more: bool = False
+    """Whether the operation goes on after the end of the turn."""
     stop: Stop = field(default_factory=Stop)
 
 
@@ -260,5 +262,5 @@ async def _finish(
     cells = [history.cells[n] for n in turn.cells.values() if n in history.cells]
     usage += Usage(cells=len(cells), seconds=sum(c.seconds for c in cells))
     event = TurnFinished(turn=turn.n, status=status, answer=answer, reason=reason, usage=usage)
-    await work.journal.append(event, sync=work.sync)
+    await work.journal.append(event, sync=work.sync, last=not work.more)
     return event

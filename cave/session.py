@@ -311,6 +311,7 @@ class AsyncSession:
     async def _turn(
         self, operator: Operator, budget: config.Budget | None, returns: str | None = None
     ) -> Turn:
+        self._work.more = returns is not None
         limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
         ended = await loop.run_turn(
             self._work,
