@@ -202,6 +202,21 @@ def test_a_fork_that_runs_off_the_end_of_a_cell_ends(host: Host) -> None:
     assert text(host.run("'one answer'")) == "'one answer'"
 
 
+def test_a_forked_child_sends_nothing_on_the_kernels_channels(host: Host) -> None:
+    """Displays, and writes to streams that the child still holds, reach neither wire nor spool."""
+    before = host(host.kernel.status())["number"]
+    done = host.run(
+        "import logging, os, sys\nfrom IPython.display import display\nheld = sys.stdout\n"
+        "pid = os.fork()\n"
+        "if not pid:\n    display('ghost'); held.write('ghost'); held.flush(); os._exit(0)\n"
+        "os.waitpid(pid, 0); print('parent')"
+    )
+    assert text(done) == "parent\n"
+    found = list(host.kernel._tape.messages(after=before))
+    assert [m.number for m in found] == list(range(before + 1, before + 1 + len(found)))
+    assert not [m for m in found if "ghost" in str(m.content.get("data", m.content.get("text")))]
+
+
 def test_output_of_multiprocessing_children_arrives(host: Host) -> None:
     """Children made by fork print through the kernel, and its channels stay whole."""
     source = (

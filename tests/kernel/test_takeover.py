@@ -227,6 +227,7 @@ def test_a_host_that_dies_while_starting_leaves_no_kernel(tmp_path: Path) -> Non
         ends = time.monotonic() + 20
         while not (found := children(process.pid)) and time.monotonic() < ends:
             time.sleep(0.002)
+        time.sleep(0.1)  # the host knows the kernel now, and waits for its first answer
         process.kill()
     assert found
     while any(alive(pid) for pid in found) and time.monotonic() < ends:
