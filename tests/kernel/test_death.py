@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from cave.errors import KernelDied
@@ -40,6 +41,16 @@ def test_a_cell_that_kills_its_kernel_is_told_with_how(
     assert done.error is not None
     assert str(death) in done.error.message
     assert host.run("1").status == "died"
+
+
+def test_output_that_was_not_sent_is_read_from_the_spool(make_host: Callable[..., Host]) -> None:
+    """What a dying cell had put out above the cap of the wire is not lost."""
+    host = make_host()
+    host.start()
+    done = host.run("print('x' * 3_000_000); print('last')\nimport os; os.kill(os.getpid(), 9)")
+    assert done.status == "died"
+    assert done.full_size == 3_000_006
+    assert text(done).endswith("x\nlast\n")
 
 
 def test_an_idle_kernels_death_is_known_at_once(make_host: Callable[..., Host]) -> None:
@@ -128,6 +139,7 @@ def test_nothing_that_cells_started_outlives_the_kernel(
         host.run("os._exit(0)" if how == "exit" else "os.kill(os.getpid(), 9)")
         host(asyncio.wait_for(kernel._gone.wait(), 5))
     assert not [pid for pid in (*pids, kernel.facts.pid, keeper) if alive(pid)]
+    assert not psutil.pid_exists(keeper)  # not even as a zombie
     assert leftovers(host) == []
 
 

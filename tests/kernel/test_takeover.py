@@ -76,6 +76,22 @@ def test_a_killed_hosts_running_cell_is_followed_to_its_end(make_host: Callable[
     assert text(host.run("y, result", cell=3)) == "(41, 'whole')"
 
 
+def test_what_comes_during_the_takeover_comes_once(make_host: Callable[..., Host]) -> None:
+    """Output that is both in the spool and on the wire while a host takes over is one output."""
+    host = make_host()
+    source = "import time\nfor i in range(1_500): print(i, flush=True); time.sleep(0.001)"
+    with cut_host(host.root, source) as process:
+        after = int(line(process))
+        assert line(process) == "0"
+        process.kill()
+        process.wait()
+    kernel = adopted(host)
+    (entry,) = host(kernel.catch_up(lease=2, after=after, running=2))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed) == "".join(f"{i}\n" for i in range(1_500))
+
+
 def test_a_cell_that_ended_in_the_gap_is_told_whole(make_host: Callable[..., Host]) -> None:
     """A cell whose end no host saw is told with outputs, status and delta, once."""
     host = make_host()
