@@ -224,7 +224,6 @@ class Kernel(IPythonKernel):
 
     def boundary(self) -> None:
         """Between two statements of a cell: what was printed is on its way."""
-        self._leave_if_forked()
         self.interrupts.check()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):
