@@ -1,13 +1,13 @@
 """The keeper: a small process that owns a kernel's process tree and its exit status.
 
-`python -I -S keeper.py STATUS LOG CWD LIFELINE FDS -- ARGV...`, standard library only.
+`python -I -S keeper.py STATUS LOG CWD RUNTIME LIFELINE FDS -- ARGV...`, standard library only.
 
 It starts ARGV in a session of its own, which inherits FDS, says `PID\\n` on the socket LIFELINE,
 and waits there for one byte from its host, which then has recorded the kernel; end of file
 instead means that the host is gone and nobody will ever know of this kernel. When the kernel
 ends, or on SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends
-everything below itself until nothing is left, and exits. Orphans of the kernel fall to it
-(child subreaper).
+everything below itself until nothing is left, removes the sockets' folder RUNTIME, and exits.
+Orphans of the kernel fall to it (child subreaper).
 """
 
 import ctypes
@@ -23,7 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 def main(argv: list[str]) -> None:
     """Keep one kernel from its start to the end of its tree."""
-    status, log, cwd, lifeline, fds, dashes, *command = argv
+    status, log, cwd, runtime, lifeline, fds, dashes, *command = argv
     assert dashes == "--"
     line = int(lifeline)
     os.set_inheritable(line, False)  # noqa: FBT003
@@ -41,6 +41,16 @@ def main(argv: list[str]) -> None:
     code = _reap(pid)
     _write_status(status, pid, code, oom=code == -signal.SIGKILL and _oom_kills() > ooms)
     _end_tree()
+    _remove(runtime)
+
+
+def _remove(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        return  # the host was quicker, or will be
 
 
 def _libc() -> ctypes.CDLL | None:

@@ -184,13 +184,13 @@ class Kept:
         self.line.close()
 
 
-def spawn(launch: Launch, argv: Sequence[str], fds: Sequence[int]) -> Kept:
+def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]) -> Kept:
     """Start a keeper that starts `argv`."""
     ours, theirs = socket.socketpair()
     with theirs:
         numbers = ",".join(map(str, fds))
         args = [str(launch.home / "end"), str(launch.home / "log"), str(launch.workdir)]
-        args += [str(theirs.fileno()), numbers, "--", *argv]
+        args += [str(runtime), str(theirs.fileno()), numbers, "--", *argv]
         with (launch.home / "keeper.log").open("ab") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), *args],

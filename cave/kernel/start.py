@@ -55,11 +55,12 @@ def _spawn(launched: Launch, runtime: Path) -> tuple[launch.Kept, str]:
     key, base = secrets.token_hex(16), str(runtime / "k")
     launch.write_connection_file(runtime / "kernel.json", base, key, launched.kernel)
     if launched.kernel != OWN:
-        return launch.spawn(launched, launch.spec_argv(launched, runtime), []), key
+        return launch.spawn(launched, launch.spec_argv(launched, runtime), runtime, []), key
     listeners = launch.listen(base)
     try:
         fds = [listener.fileno() for listener in listeners]
-        return launch.spawn(launched, launch.own_argv(launched, runtime, fds), fds), key
+        argv = launch.own_argv(launched, runtime, fds)
+        return launch.spawn(launched, argv, runtime, fds), key
     finally:
         for listener in listeners:
             listener.close()

@@ -249,6 +249,7 @@ def test_a_host_that_dies_while_starting_leaves_no_kernel(tmp_path: Path) -> Non
     while any(alive(pid) for pid in found) and time.monotonic() < ends:
         time.sleep(0.02)
     assert not [pid for pid in found if alive(pid)]
+    assert not list((tmp_path / "run").iterdir())
 
 
 def children(pid: int) -> list[int]:
