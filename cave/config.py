@@ -7,16 +7,20 @@ the nearest pyproject.toml or a `cave.toml` beside it, the user's `config.toml`,
 
 from __future__ import annotations
 
+import builtins
+import keyword
+import math
 import os
 import re
 import tempfile
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from cave.errors import ConfigError
+from cave.errors import ConfigError, PutError
 
 Persistence = Literal["live", "hybrid"]
 Profile = Literal["open"]
@@ -24,14 +28,58 @@ Profile = Literal["open"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: object) -> str:
     """`name` when a session may be called so. Raises `ConfigError`."""
-    if not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError(
             f"a session cannot be called {name!r}: use up to 100 letters, digits, '.', '_' "
             f"and '-', not beginning with '.' or '-'"
         )
     return name
+
+
+KERNELS_OWN = frozenset({"In", "Out", "exit", "quit", "get_ipython"})
+"""Names that every kernel has and needs."""
+
+
+def bindable(name: object) -> bool:
+    """Whether a cell can use that name for a variable of its own."""
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and not keyword.iskeyword(name)
+        and name not in KERNELS_OWN
+    )
+
+
+def shadows(name: str) -> bool:
+    """Whether a variable of that name would hide a builtin (`list`, `print`)."""
+    return hasattr(builtins, name)
+
+
+def normal(name: Any) -> Any:
+    """A name as Python's compiler writes it (NFKC): what a cell calls it by."""
+    return unicodedata.normalize("NFKC", name) if isinstance(name, str) else name
+
+
+def portable_name(name: str) -> str:
+    """The variable that `put` binds for `name`. Raises `PutError`."""
+    if name.startswith("_"):
+        raise PutError(f"{name!r} cannot be put: names with a leading '_' are the kernel's")
+    if name in KERNELS_OWN:
+        raise PutError(f"{name!r} cannot be put: the kernel needs that name; choose another")
+    if not bindable(normal(name)):
+        raise PutError(f"{name!r} cannot be put: a cell could not use it as a name")
+    return str(normal(name))
+
+
+def check_seconds(what: str, seconds: object) -> None:
+    """Raises `ConfigError` unless it is None or a number of seconds above 0."""
+    if seconds is None:
+        return
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < float(str(seconds)) < math.inf:
+        raise ConfigError(f"{what} is {seconds!r}, not a number of seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +204,7 @@ class Policy:
                 f"there is no profile {self.profile!r}; this version knows "
                 f"{', '.join(map(repr, get_args(Profile)))}"
             )
-        if self.cell_timeout is not None and not self.cell_timeout > 0:
-            raise ConfigError(f"cell_timeout is {self.cell_timeout!r}, not a number above 0")
+        check_seconds("cell_timeout", self.cell_timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +215,29 @@ class Budget:
     """Calls of the operator; None means the default of 40 a turn."""
 
     def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"budget steps is {self.steps!r}, not 1 or more")
+        steps: object = self.steps
+        whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+        if steps is not None and not whole:
+            raise ConfigError(f"budget steps is {self.steps!r}, not a number of 1 or more")
 
 
 DEFAULT_STEPS = 40
 """Operator calls that a turn may take where no budget says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a session acts in this process; `open` of an open session applies new ones."""
+
+    operator: Any = None
+    policy: Policy | None = None
+    budget: Budget | None = None
+    kernel: str | None = None
+    python: str | None = None
+    persistence: str | None = None
+    wait: float | None = None
+
+    def over(self, older: Options) -> Options:
+        """These options, with `older` where these say nothing."""
+        given = {k: v for k in self.__slots__ if (v := getattr(self, k)) is not None}
+        return replace(older, **given)

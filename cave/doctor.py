@@ -14,9 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from cave import config, home
+from cave.config import Options
 from cave.errors import CaveError
 from cave.portal import portal
-from cave.session import AsyncSession, Options
+from cave.session import AsyncSession
 
 PACKAGES = ("ipykernel", "jupyter_client", "dill", "pandas", "pyarrow", "sqlalchemy", "anthropic")
 EXTRAS = {"openai": "openai", "local": "xllamacpp", "excel": "openpyxl"}

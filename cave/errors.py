@@ -28,6 +28,8 @@ A message says what happened, to which name, and what to type next.
 
 from __future__ import annotations
 
+import time
+
 
 class CaveError(Exception):
     """Root of everything that cave raises."""
@@ -52,8 +54,9 @@ class SessionBusy(CaveError, RuntimeError):
     """Another process operates the session; reading and interrupting still work."""
 
     def __init__(self, name: str, holder: str, pid: int, since: float) -> None:
+        seconds = max(0.0, time.time() - since)
         super().__init__(
-            f"session {name!r} is operated by {holder} (pid {pid}) since {since:.0f}; "
+            f"session {name!r} is operated by {holder} (pid {pid}) for {seconds:.0f} s now; "
             f"wait with cave.open({name!r}, wait=60), or stop it with `cave interrupt {name}`"
         )
         self.holder = holder

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
+from cave.config import Options
 from cave.errors import SessionBusy
 from cave.events import Event, KernelEnded, Usage, Variable
 from cave.portal import at_exit, portal
-from cave.recovery import names
-from cave.session import RAISE, AsyncSession, KernelView, Options
+from cave.recovery import KernelView, names
+from cave.session import RAISE, AsyncSession
 from cave.turn import Cell, Numbered, Turn
 from cave.wishes import Interruption
 
@@ -135,6 +136,8 @@ class Session:
 
         try:
             result = self._wait(work(inbox.put), inbox=inbox, deliver=deliver)
+            if isinstance(result, Turn) and result.ok and result.reason:
+                _say(f"cave: {result.reason}")
             if isinstance(result, Turn) and live.shows:
                 return cast(T, replace(result, streamed=True))
             return result
@@ -154,7 +157,7 @@ class Session:
 
     # -- values ------------------------------------------------------------------------------
 
-    def put(self, **values: Any) -> None:
+    def put(self, /, **values: Any) -> None:
         """Objects into the kernel, all or none. Raises `PutError` naming the variable."""
         self._wait(self._inner.put(**values))
 
@@ -176,6 +179,7 @@ class Session:
         self._wait(self._inner.delete(name))
 
     def __contains__(self, name: object) -> bool:
+        name = config.normal(name)
         return any(v.name == name for v in self.vars)
 
     def __iter__(self) -> Iterator[str]:
@@ -256,7 +260,8 @@ class Session:
         Says what is lost with it: until there are snapshots, every variable is.
         """
         lost = self._wait(self._inner.close())
-        _sessions.pop(_key(self._inner), None)
+        if _sessions.get(_key(self._inner)) is self:
+            del _sessions[_key(self._inner)]
         if lost:
             _say(
                 f"cave: closed {self.name!r}; there are no snapshots yet, so these are gone: "
@@ -313,6 +318,9 @@ def open(
     with _lock:
         at = home.at(store=store)
         known = _sessions.get((at.path, name))
+        if known is not None and known._inner.closed:
+            portal().call(known._inner.close())  # another thread does; waits for its end
+            known = None
         if known is not None:
             known._inner.apply(options)
             return known
@@ -366,8 +374,8 @@ def delete(name: str, store: Store | str | Path | None = None) -> None:
     """
     with _lock:
         session = reach(name, store)
-        _sessions.pop(_key(session._inner), None)
         portal().call(session._inner.close())
+        _sessions.pop(_key(session._inner), None)
         portal().call(home.at(store=store).forget(name))
 
 
@@ -379,5 +387,11 @@ async def leave_all() -> None:
     await home.close_all()
 
 
-os.register_at_fork(after_in_child=_sessions.clear)
+def _forget_after_fork() -> None:
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = threading.RLock()
+    _sessions.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 __all__ = ["Session", "SessionBusy", "delete", "open", "open_async", "sessions"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from cave.errors import LeaseLost
+from cave.errors import LeaseLost, StoreError
 from cave.events import Event
 from cave.history import History
 from cave.ports import Clock, Holder, Lease, Store
@@ -64,7 +64,15 @@ class Journal:
 
     def _tell(self, event: Event) -> None:
         for listener in tuple(self._listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception as fault:  # noqa: BLE001  a listener must not tear the work
+                asyncio.get_running_loop().call_exception_handler(
+                    {
+                        "message": f"a listener of session {self.session!r} failed",
+                        "exception": fault,
+                    }
+                )
 
     async def refresh(self) -> None:
         """Take in what other processes have written."""
@@ -95,8 +103,11 @@ class Journal:
             finally:
                 renewal.cancel()
                 self._lease = None
+                if self.history.running is not None:
+                    self._last = None  # it was cut off: the next one looks at the kernel first
                 if not self._released:
-                    await self.store.release(lease)
+                    with suppress(StoreError):  # the lease runs out by itself
+                        await asyncio.shield(self.store.release(lease))
 
     async def _renew(self, lease: Lease) -> None:
         while True:
@@ -105,6 +116,8 @@ class Journal:
                 await self.store.renew(lease)
             except LeaseLost:
                 return  # the next append and the kernel's fence refuse this process
+            except StoreError:
+                continue  # a full disk, a locked file: perhaps the next time
 
     async def append(self, *events: Event, sync: bool = False, last: bool = False) -> None:
         """Commit facts; after that the fold has them and the listeners know.
@@ -116,8 +129,8 @@ class Journal:
             raise LeaseLost(f"session {self.session!r} is not operated by this process now")
         try:
             committed = await self.store.append(self._lease, events, sync=sync, release=last)
-        except LeaseLost:
-            self._last = None
+        except BaseException:
+            self._last = None  # what is written is read again before anything else is done
             raise
         self._released = last
         self.history.feed(committed)

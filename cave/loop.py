@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from cave import failpoints, stream
 from cave.errors import OperatorError
@@ -21,6 +22,7 @@ from cave.events import (
     CellStarted,
     Fault,
     Output,
+    ReplyKind,
     StepReplied,
     StepStarted,
     TextDelta,
@@ -30,12 +32,16 @@ from cave.events import (
     clean,
 )
 from cave.journal import Journal
-from cave.ports import Executed, Kernel, Operator, Reply
-from cave.recovery import Supply, death_fault, finished, names
+from cave.ports import Executed, Kernel, Operator, Reply, View
+from cave.recovery import Supply, death_fault, finished, names, never_sent
 from cave.turn import Cell
 
 MALFORMED_LIMIT = 3
 """Replies in a row that cannot be understood before the turn stops for a person."""
+
+
+PATIENCE = 5.0
+"""Seconds that an operator which is given up has to let go."""
 
 
 @dataclass(slots=True)
@@ -56,7 +62,7 @@ class Stop:
             wish.cancel()
             if not work.done():
                 work.cancel()
-                await asyncio.wait({work})
+                await asyncio.wait({work}, timeout=PATIENCE)
 
 
 @dataclass(slots=True)
@@ -97,6 +103,9 @@ async def run_cell(
         timeout=timeout,
     )
     await journal.append(started)
+    if work.stop.wished.is_set():  # while its kernel came up, or it was being written
+        await journal.append(never_sent(n, "it was interrupted before it began"), sync=work.sync)
+        return journal.history.cells[n]
     failpoints.hit("cell.before_send")
     executed = await kernel.execute(
         source,
@@ -193,7 +202,7 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
         journal.publish(TextDelta(turn=turn.n, step=step, text=text))
 
     began = journal.clock.monotonic()
-    reply = await work.stop.race(asyncio.ensure_future(operator.next(view, on_text)))
+    reply = await work.stop.race(asyncio.ensure_future(_next(operator, view, on_text)))
     if reply is None:
         return None
     spent = reply.usage + Usage(seconds=journal.clock.monotonic() - began)
@@ -211,6 +220,38 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
         )
     )
     return reply
+
+
+async def _next(operator: Operator, view: View, on_text: Callable[[str], None]) -> Reply:
+    """The operator's reply; whatever else it does is an `OperatorError`."""
+    name = operator.name
+    try:
+        reply = await operator.next(view, on_text)
+    except OperatorError:
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise OperatorError(f"the operator {name!r} gave itself up") from error
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise OperatorError(f"the operator {name!r} raised {what}") from error
+    if not _is_reply(reply):  # not every operator is type-checked
+        raise OperatorError(
+            f"the operator {name!r} gave {reply!r:.200}; its `next` gives a cave.ports.Reply "
+            f"with texts"
+        )
+    return reply
+
+
+def _is_reply(reply: object) -> bool:
+    return (
+        isinstance(reply, Reply)
+        and reply.kind in get_args(ReplyKind)
+        and {type(t) for t in (reply.source, reply.note, reply.text, reply.raw)} == {str}
+        and type(reply.usage) is Usage
+    )
 
 
 async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished | None:

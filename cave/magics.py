@@ -37,7 +37,7 @@ def register(shell: Any) -> None:
         if rest:
             raise ConfigError("type: %%ask [-o VAR], and the request below it")
         turn = session.ask(cell.strip(), returns=returns)
-        if returns is not None and turn.ok:
+        if returns is not None and turn.ok and not turn.reason:
             shell.push({returns: turn.value})
         return turn
 

@@ -31,7 +31,12 @@ class Portal:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            try:
+                self._loop.run_forever()
+                break
+            except (SystemExit, KeyboardInterrupt):
+                continue  # raised by a task, whose caller is told; the loop serves the others
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -51,24 +56,34 @@ class Portal:
         deliver: Callable[[Any], None] | None = None,
         on_interrupt: Callable[[], Coroutine[Any, Any, Any]] | None = None,
     ) -> T:
-        """Run `work` and wait for it here, delivering what comes through `inbox` meanwhile."""
+        """Run `work` and wait for it here, delivering what comes through `inbox` meanwhile.
+
+        What `deliver` raises is raised when the work, asked to stop, has ended.
+        """
         box: queue.SimpleQueue[Any] = inbox if inbox is not None else queue.SimpleQueue()
         future = self.submit(work)
         future.add_done_callback(box.put)
         interrupted = False
+        fault: Exception | None = None
         while True:
             try:
                 item = box.get()
                 if item is future:
                     break
-                if deliver is not None:
+                if deliver is not None and fault is None:
                     deliver(item)
+                continue
             except KeyboardInterrupt:
                 if interrupted or on_interrupt is None or future.done():
                     future.cancel()
                     raise
-                interrupted = True
+            except Exception as raised:  # noqa: BLE001  the caller's own: raised below
+                fault = raised
+            interrupted = True
+            if on_interrupt is not None and not future.done():
                 self.submit(on_interrupt())
+        if fault is not None:
+            raise fault
         result: T = future.result()
         return result
 

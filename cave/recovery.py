@@ -52,6 +52,19 @@ class KernelSource(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """The kernel as a person sees it."""
+
+    pid: int | None
+    alive: bool
+    profile: str
+    layers: tuple[str, ...]
+    connection_file: str | None
+    python: str | None
+    number: int
+
+
 def names(variables: tuple[Variable, ...]) -> str:
     """Variables in words: `df (DataFrame), y (int)`."""
     return ", ".join(f"{v.name} ({v.type})" for v in variables)
@@ -151,7 +164,8 @@ class Supply:
         await self.record(found)
         kernel.ack(history.spool)
         if history.running is not None and kernel.death is None:
-            await self.journal.append(_never_sent(history.running.cell))
+            fault = "its host died before it was sent; it did not run"
+            await self.journal.append(never_sent(history.running.cell, fault))
         if history.foreign:
             await kernel.admit_foreign(lease=self.journal.lease)
 
@@ -229,6 +243,30 @@ class Supply:
             cell, replace(seen, status="died", error=fault, kept=False), self.blobs
         )
 
+    def view(self, *, profile: str) -> KernelView:
+        """The kernel as a person sees it; without one here, as the journal knows it."""
+        kernel, started = self.kernel, self.journal.history.kernel
+        if kernel is None:
+            return KernelView(
+                pid=started.pid if started else None,
+                alive=False,
+                profile=profile,
+                layers=(),
+                connection_file=None,
+                python=started.python if started else None,
+                number=self.journal.history.kernels,
+            )
+        facts = kernel.facts
+        return KernelView(
+            pid=facts.pid,
+            alive=kernel.death is None,
+            profile=facts.profile,
+            layers=(),
+            connection_file=str(facts.connection_file),
+            python=facts.python,
+            number=self.number,
+        )
+
     async def end(self, reason: Literal["closed", "restart"]) -> tuple[Variable, ...]:
         """End the kernel that serves, if one does; gives the variables that go with it."""
         history = self.journal.history
@@ -269,10 +307,9 @@ async def finished(cell: int, executed: Executed, blobs: BlobStore) -> CellFinis
     )
 
 
-def _never_sent(cell: int) -> CellFinished:
+def never_sent(cell: int, why: str) -> CellFinished:
     """The end of a cell that the kernel has never seen, and by the fence never will."""
-    fault = Fault("CellNotRun", "its host died before it was sent; it did not run")
-    return CellFinished(cell=cell, status="interrupted", error=fault)
+    return CellFinished(cell=cell, status="interrupted", error=Fault("CellNotRun", why))
 
 
 def _cut(entry: SpooledCell | SpooledOutput) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from cave import __version__, artefacts, config, failpoints, home, loop, wishes
+from cave.config import Options, bindable, portable_name
 from cave.display import VarTable
-from cave.errors import ConfigError, LeaseLost, PutError, SessionBusy, UnknownName
+from cave.errors import CaveError, ConfigError, LeaseLost, SessionBusy, UnknownName
 from cave.events import (
     Event,
     ForeignAdmitted,
@@ -34,9 +35,10 @@ from cave.events import (
 )
 from cave.history import History
 from cave.journal import Journal
+from cave.operations import Heard, Operations, carried
 from cave.operators import missing, resolve
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
-from cave.recovery import Supply
+from cave.recovery import KernelView, Supply
 from cave.turn import Cell, Numbered, Turn
 from cave.wishes import Interruption
 
@@ -50,37 +52,6 @@ RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a session acts in this process; `open` of an open session applies new ones."""
-
-    operator: Any = None
-    policy: config.Policy | None = None
-    budget: config.Budget | None = None
-    kernel: str | None = None
-    python: str | None = None
-    persistence: str | None = None
-    wait: float | None = None
-
-    def over(self, older: Options) -> Options:
-        """These options, with `older` where these say nothing."""
-        given = {k: v for k in self.__slots__ if (v := getattr(self, k)) is not None}
-        return replace(older, **given)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelView:
-    """The kernel as a person sees it."""
-
-    pid: int | None
-    alive: bool
-    profile: str
-    layers: tuple[str, ...]
-    connection_file: str | None
-    python: str | None
-    number: int
-
-
 class AsyncSession:
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
@@ -91,6 +62,7 @@ class AsyncSession:
         self._operator: Operator | None = None
         self._spec: Any = None
         self._closed = self._leaving = False
+        self._operations = Operations(self._give_up)
         self._background: set[asyncio.Task[None]] = set()
         self._grants: set[asyncio.Task[None]] = set()
         self._settings = config.Settings()
@@ -151,15 +123,29 @@ class AsyncSession:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._closed or self._leaving
+
+    @carried
     async def close(self) -> tuple[Variable, ...]:
         """End the kernel; gives the variables that are lost with it. The journal stays."""
         if self._closed:
             return ()
         self._leaving = True
-        async with self._operation():
-            await self._flush_late()
-            lost = await self._work.supply.end("closed")
-            await self._journal.append(SessionClosed(), sync=True)
+        try:
+            async with self._operation():
+                await self._flush_late()
+                lost = await self._work.supply.end("closed")
+                await self._journal.append(SessionClosed(), sync=True)
+                self._closed = True  # who queues behind this finds it closed
+        except ConfigError:
+            if not self._closed:
+                raise
+            return ()  # another call closed it meanwhile
+        finally:
+            self._leaving = False
         await self.leave()
         return lost
 
@@ -183,24 +169,33 @@ class AsyncSession:
     async def _operation(
         self, on_event: Callable[[Event], None] | None = None, *, light: bool = False
     ) -> AsyncIterator[bool]:
-        if self._closed:
-            raise ConfigError(
-                f"session {self.name!r} is closed; open it again with cave.open({self.name!r})"
-            )
+        self._check_open()
         async with self._journal.operation(wait=self._options.wait or 0, light=light) as news:
+            self._check_open()
+            self._operations.begin()
             self._work.stop = loop.Stop()
             self._work.sync = self._settings.persistence != "live"
             watcher = asyncio.ensure_future(self._watch_wishes())
-            stop_listening = self._journal.listen(on_event) if on_event else None
+            heard = Heard(on_event, self._operations.ask_to_stop) if on_event else None
+            stop_listening = self._journal.listen(heard) if heard else None
             try:
                 yield news
             finally:
                 watcher.cancel()
+                await self._operations.end()
                 if stop_listening:
                     stop_listening()
+            if heard:
+                heard.raise_fault()
         died = self._work.supply.kernel is None and self._fold.ended is not None
         if died and not self._leaving:
             self._adopt_later()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                f"session {self.name!r} is closed; open it again with cave.open({self.name!r})"
+            )
 
     async def _ready(self, *, news: bool) -> Kernel:
         await self._flush_late()
@@ -241,6 +236,7 @@ class AsyncSession:
 
     # -- cells and turns ---------------------------------------------------------------------
 
+    @carried
     async def run(
         self,
         code: str,
@@ -249,8 +245,9 @@ class AsyncSession:
         on_event: Callable[[Event], None] | None = None,
     ) -> Cell:
         """Run your own cell; `timeout` in seconds. Faults are in the Cell, not raised."""
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout is {timeout!r}, not a number of seconds above 0")
+        if not isinstance(code, str):
+            raise ConfigError(f"a cell is a text, not {type(code).__name__!r}")
+        config.check_seconds("timeout", timeout)
         seq, kernel = self._fold.seq, self._work.supply.kernel
         light = kernel is not None and kernel.death is None
         try:
@@ -278,6 +275,7 @@ class AsyncSession:
     def _cell_timeout(self) -> float | None:
         return self._options.policy.cell_timeout if self._options.policy else None
 
+    @carried
     async def ask(
         self,
         prompt: str,
@@ -288,9 +286,14 @@ class AsyncSession:
     ) -> Turn:
         """Let the operator work on `prompt` until it answers.
 
-        `returns` names the variable to put into `turn.value`. Raises `OperatorError`
-        without a model, or when the provider fails for good; `SessionBusy`.
+        `returns` names the variable to put into `turn.value`; where it cannot be had the turn
+        stays done, and `turn.reason` says why. Raises `OperatorError` without a model, or when
+        the provider fails for good; `SessionBusy`.
         """
+        if not isinstance(prompt, str):
+            raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
+        if returns is not None and not bindable(returns):
+            raise ConfigError(f"returns={returns!r} is not the name of a variable")
         operator = self._require_operator()
         async with self._operation(on_event) as news:
             await self._ready(news=news)
@@ -320,11 +323,15 @@ class AsyncSession:
             timeout=self._cell_timeout,
         )
         turn = self._fold.turns[ended.turn]
-        if returns is not None and turn.status == "done":
+        if returns is None or turn.status != "done":
+            return turn
+        try:
             kernel = await self._ready(news=False)
-            turn = replace(turn, value=await kernel.get(returns, lease=self._journal.lease))
-        return turn
+            return replace(turn, value=await kernel.get(returns, lease=self._journal.lease))
+        except CaveError as error:  # the answer is not lost with it
+            return replace(turn, reason=f"turn.value is None: {error}")
 
+    @carried
     async def resume(
         self,
         *,
@@ -374,19 +381,19 @@ class AsyncSession:
 
     # -- values ------------------------------------------------------------------------------
 
-    async def put(self, **values: Any) -> None:
+    @carried
+    async def put(self, /, **values: Any) -> None:
         """Objects into the kernel, all or none. They are volatile until a snapshot.
 
         Raises `PutError` naming the variable that cannot go.
         """
-        bad = [name for name in values if name.startswith("_")]
-        if bad:
-            raise PutError(f"{bad[0]!r} cannot be put: names with a leading '_' are the kernel's")
+        values = {portable_name(name): value for name, value in values.items()}
         async with self._operation() as news:
             kernel = await self._ready(news=news)
             variables = await kernel.put(values, lease=self._journal.lease)
             await self._journal.append(ValuesPut(variables=tuple(variables)))
 
+    @carried
     async def get(self, name: str, default: Any = RAISE, *, allow_pickle: bool = False) -> Any:
         """An object by the safe codecs; with `allow_pickle`, any that can be pickled.
 
@@ -395,6 +402,7 @@ class AsyncSession:
         async with self._operation() as news:
             kernel = await self._ready(news=news)
             try:
+                name = config.normal(name)
                 return await kernel.get(name, lease=self._journal.lease, allow_pickle=allow_pickle)
             except UnknownName as error:
                 if default is not RAISE:
@@ -409,13 +417,16 @@ class AsyncSession:
             f"{name!r} ({gone[0].type}) was lost when its kernel ended; make it again"
         )
 
+    @carried
     async def delete(self, *names: str) -> None:
         """Take names out of the namespace. Raises `UnknownName`; none is deleted then."""
         async with self._operation() as news:
             kernel = await self._ready(news=news)
+            names = tuple(config.normal(name) for name in names)
             await kernel.delete(names, lease=self._journal.lease)
             await self._journal.append(ValuesDeleted(names=names))
 
+    @carried
     async def vars(self) -> VarTable:
         """The variables; as the journal last saw them while another process operates."""
         try:
@@ -438,12 +449,18 @@ class AsyncSession:
         return await wishes.send(self.home.folder(self.name), self._interrupt_idle, kill=kill)
 
     async def _interrupt_own(self, *, kill: bool) -> Interruption:
+        return await self._operations.stop(self._stop_cell(kill=kill))
+
+    async def _stop_cell(self, *, kill: bool) -> Interruption:
         self._work.stop.wished.set()
         kernel, running = self._work.supply.kernel, self._fold.running
         if kernel is None or running is None:
             return Interruption(stopped=True, message="the model's call is given up; no cell ran")
         await self._log_stop(running.cell, "sigint")
         stopped = await kernel.interrupt(kill=kill)
+        while stopped and kernel.death is None and self._fold.running is running:
+            await asyncio.sleep(POLL)  # it was just being sent, or its end is being journaled
+            stopped = await kernel.interrupt(kill=kill)
         if stopped and kernel.death is None:
             return Interruption(stopped=True, message=f"cell {running.cell} was interrupted")
         if stopped:
@@ -457,6 +474,11 @@ class AsyncSession:
         )
         await self._log_stop(running.cell, "refused", message)
         return Interruption(stopped=False, message=message)
+
+    async def _give_up(self) -> None:
+        """Nobody waits any longer for what was begun."""
+        if self._journal.operating:
+            await self._interrupt_own(kill=False)
 
     async def _log_stop(
         self, cell: int, action: Literal["sigint", "sigkill", "refused"], reason: str = ""
@@ -487,6 +509,7 @@ class AsyncSession:
     async def _grant(self, folder: Path, *, kill: bool) -> None:
         wishes.answer(folder, await self._interrupt_own(kill=kill))
 
+    @carried
     async def restart(self) -> tuple[Variable, ...]:
         """End the kernel and all its processes, and start a fresh one; gives what is lost."""
         async with self._operation():
@@ -495,6 +518,7 @@ class AsyncSession:
             await self._ready(news=True)
             return lost
 
+    @carried
     async def attach(self) -> str:
         """Admit other clients to the kernel; gives the line that joins it from a terminal."""
         async with self._operation() as news:
@@ -506,28 +530,7 @@ class AsyncSession:
     @property
     def kernel(self) -> KernelView:
         """The kernel: pid, whether it lives, profile, connection file."""
-        kernel = self._work.supply.kernel
-        if kernel is None:
-            started = self._fold.kernel
-            return KernelView(
-                pid=started.pid if started else None,
-                alive=False,
-                profile=self._settings.profile,
-                layers=(),
-                connection_file=None,
-                python=started.python if started else None,
-                number=self._fold.kernels,
-            )
-        facts = kernel.facts
-        return KernelView(
-            pid=facts.pid,
-            alive=kernel.death is None,
-            profile=facts.profile,
-            layers=(),
-            connection_file=str(facts.connection_file),
-            python=facts.python,
-            number=self._work.supply.number,
-        )
+        return self._work.supply.view(profile=self._settings.profile)
 
     # -- looking back ------------------------------------------------------------------------
 

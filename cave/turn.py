@@ -226,7 +226,7 @@ class Turn(_Shown):
     checks: tuple[Any, ...] = ()
     reward: float | None = None
     reason: str = ""
-    """Why it did not end as `done`, and what to type."""
+    """Why it did not end as `done`, or why `value` could not be had; what to type."""
     streamed: bool = field(default=False, repr=False)
     """Whether it was shown while it ran (then its repr is one line)."""
 

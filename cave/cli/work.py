@@ -25,9 +25,9 @@ def _finish(result: Turn | Cell | None, *, as_json: bool = False) -> int:
                 click.echo(json.dumps(jsonable(result)))
             elif result.answer:
                 click.echo(result.answer)
-            if result.reason:
+            if result.reason and not result.ok:
                 narrate(f"{result.status}: {result.reason}")
-            return EXIT_CODES[result.status]
+            return 1 if result.ok and result.reason else EXIT_CODES[result.status]
         case Cell():
             if as_json:
                 click.echo(json.dumps(jsonable(result)))
@@ -78,7 +78,7 @@ def ask(
         return
     turn = session.ask(prompt, budget=_budget(steps), returns=returns)
     code = _finish(turn, as_json=as_json)
-    if returns and turn.ok and not as_json:
+    if returns and turn.ok and not turn.reason and not as_json:
         click.echo(str(turn.value))
     ctx.exit(code)
 

@@ -75,13 +75,20 @@ class SQLStore:
     async def acquire(self, session: str, holder: Holder, *, wait: float = 0) -> Lease:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + wait, POLL[0]
+        taken: list[Lease] = []
+
+        def take(cursor: sqlite3.Cursor, sql: leases.SQL) -> Lease:
+            clock, ttl = self._clock, self.lease_ttl
+            taken.append(leases.acquire(cursor, sql, session, holder, clock=clock, ttl=ttl))
+            return taken[-1]
+
         while True:
             try:
-                return await self._write(
-                    lambda cursor, sql: leases.acquire(
-                        cursor, sql, session, holder, clock=self._clock, ttl=self.lease_ttl
-                    )
-                )
+                return await self._write(take)
+            except asyncio.CancelledError:
+                if taken:  # nobody would know of it
+                    await self.release(taken[-1])
+                raise
             except SessionBusy:
                 left = until - loop.time()
                 if left <= 0:
