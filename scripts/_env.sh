@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 py=.venv/bin/python
+unset PYTHONDONTWRITEBYTECODE  # hosts and kernels that tests start would each compile us anew
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 say() { printf '%s\n' "$*" >&2; }

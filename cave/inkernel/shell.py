@@ -126,6 +126,12 @@ class Shell(ZMQInteractiveShell):
         return {"ename": name, "evalue": str(Text(exception)), "traceback": []}
 
     def ask_exit(self) -> None:
+        """What exit() does: it ends the client that typed it, never the kernel."""
+        running = self.kernel.running
+        if running is not None and running.foreign:
+            payloads: Any = self.payload_manager
+            payloads.write_payload({"source": "ask_exit", "keepkernel": True})
+            return
         raise SystemExit(
             "exit() and quit() do not end a session's kernel; type s.close() in the session"
         )
