@@ -238,13 +238,17 @@ def measure_turn(report: Report, runs: int) -> None:
     report.row("scripted turn of one cell", ms(statistics.median(times)))
 
 
-CAVEAGENT = """
-import asyncio, time
-t = time.perf_counter()
-import cave_agent
-print("import", time.perf_counter() - t)
-from cave_agent.runtime import PythonRuntime
-async def main():
+def measure_caveagent(report: Report, python: str) -> None:
+    peer = Path(__file__).with_name("peer_caveagent.py")
+    done = subprocess.run([python, str(peer)], capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        what, _, seconds = line.partition("\t")
+        report.row(f"CaveAgent: {what}", "", ms(float(seconds)))
+    if done.returncode:
+        report.row("CaveAgent", "", f"failed: {done.stderr.strip().splitlines()[-1]}")
+
+
+def main():
     t = time.perf_counter()
     r = PythonRuntime()
     await r.execute("1")
