@@ -248,28 +248,6 @@ def measure_caveagent(report: Report, python: str) -> None:
         report.row("CaveAgent", "", f"failed: {done.stderr.strip().splitlines()[-1]}")
 
 
-def main():
-    t = time.perf_counter()
-    r = PythonRuntime()
-    await r.execute("1")
-    print("start", time.perf_counter() - t)
-    best = []
-    for _ in range(50):
-        t = time.perf_counter(); await r.execute("x = 1"); best.append(time.perf_counter() - t)
-    print("x=1", sorted(best)[len(best) // 2])
-asyncio.run(main())
-"""
-
-
-def measure_caveagent(report: Report, python: str) -> None:
-    done = subprocess.run([python, "-c", CAVEAGENT], capture_output=True, text=True, check=False)
-    if done.returncode:
-        report.row("CaveAgent", "", f"did not run: {done.stderr.strip().splitlines()[-1]}")
-    for line in done.stdout.splitlines():
-        what, seconds = line.split()
-        report.row(f"CaveAgent: {what}", "", ms(float(seconds)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs, no 1 GB frame")
