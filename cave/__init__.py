@@ -65,6 +65,7 @@ _HOMES = {
     "session": ("AsyncSession",),
     "turn": ("Cell", "Step", "Turn", "Usage"),
 }
+_SUBMODULES = ("errors", "events", "testing")
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -103,6 +104,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
+    if name in _SUBMODULES:
+        return importlib.import_module(f"cave.{name}")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'cave' has no attribute {name!r}")
