@@ -6,19 +6,25 @@ import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cave import config
 from cave.errors import ConfigError
 
 SQLITE = (".sqlite", ".sqlite3", ".db")
 
 
 def variable_name(path: Path) -> str:
-    """A Python name for a file: `Sales 2026.csv` becomes `sales_2026`."""
-    name = re.sub(r"\W+", "_", path.stem.lower()).strip("_")
-    return f"data_{name}" if not name or name[0].isdigit() else name
+    """A Python name for a file: `Sales 2026.csv` becomes `sales_2026`.
+
+    One that Python needs for itself gets a prefix: `class.csv` and `list.csv` become
+    `data_class` and `data_list`.
+    """
+    name = re.sub(r"\W+", "_", config.normal(path.stem).lower()).strip("_")
+    usable = config.bindable(name) and not config.shadows(name)
+    return name if usable else f"data_{name}".rstrip("_")
 
 
 def assignment(text: str) -> tuple[str, Path]:
@@ -27,9 +33,24 @@ def assignment(text: str) -> tuple[str, Path]:
     if not separator:
         path = Path(text).expanduser()
         return variable_name(path), _existing(path)
-    if not name.isidentifier() or name.startswith("_"):
+    name = config.normal(name)
+    if not config.bindable(name) or name.startswith("_"):
         raise ConfigError(f"{text!r}: {name!r} cannot be the name of a variable")
     return name, _existing(Path(file).expanduser())
+
+
+def assignments(items: Sequence[str]) -> list[tuple[str, Path]]:
+    """Each of `items` as a name and a path. Raises `ConfigError`, also for a name used twice."""
+    found: dict[str, Path] = {}
+    for item in items:
+        name, path = assignment(item)
+        if name in found:
+            raise ConfigError(
+                f"{str(found[name])!r} and {str(path)!r} would both be {name!r}; "
+                f"name one of them: VAR={path}"
+            )
+        found[name] = path
+    return list(found.items())
 
 
 def _existing(path: Path) -> Path:
@@ -133,8 +154,7 @@ def load_into(session: Any, items: tuple[str, ...]) -> list[str]:
     """Put `FILE` or `VAR=FILE` items into a session; gives the names that they made."""
     values: dict[str, Any] = {}
     databases: list[tuple[str, Path]] = []
-    for item in items:
-        name, path = assignment(item)
+    for name, path in assignments(items):
         if path.suffix.lower() in SQLITE:
             databases.append((name, path))
         else:

@@ -12,8 +12,9 @@ import importlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from cave.errors import ConfigError
@@ -26,6 +27,9 @@ class Portal:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._waiting: list[threading.Thread] = []
+        self._quiet = threading.Condition()
+        self._stopped = False
         self._thread = threading.Thread(target=self._serve, name="cave", daemon=True)
         self._thread.start()
 
@@ -40,7 +44,13 @@ class Portal:
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop. Raises `ConfigError` on the loop's own thread."""
+        """Run a coroutine on the loop.
+
+        Raises `ConfigError` on the loop's own thread, and when the interpreter is ending.
+        """
+        if self._stopped:
+            work.close()
+            raise ConfigError("the interpreter is ending: cave has let go of its sessions")
         if threading.current_thread() is self._thread:
             work.close()
             raise ConfigError(
@@ -60,7 +70,16 @@ class Portal:
 
         What `deliver` raises is raised when the work, asked to stop, has ended.
         """
-        box: queue.SimpleQueue[Any] = inbox if inbox is not None else queue.SimpleQueue()
+        with self._counted():
+            return self._call(work, inbox or queue.SimpleQueue(), deliver, on_interrupt)
+
+    def _call(
+        self,
+        work: Coroutine[Any, Any, T],
+        box: queue.SimpleQueue[Any],
+        deliver: Callable[[Any], None] | None,
+        on_interrupt: Callable[[], Coroutine[Any, Any, Any]] | None,
+    ) -> T:
         future = self.submit(work)
         future.add_done_callback(box.put)
         interrupted = False
@@ -87,11 +106,29 @@ class Portal:
         result: T = future.result()
         return result
 
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        thread = threading.current_thread()
+        with self._quiet:
+            self._waiting.append(thread)
+        try:
+            yield
+        finally:
+            with self._quiet:
+                self._waiting.remove(thread)
+                self._quiet.notify_all()
+
+    def wait_for_callers(self) -> None:
+        """Until no thread that keeps the interpreter alive waits in a call."""
+        with self._quiet:
+            self._quiet.wait_for(lambda: all(thread.daemon for thread in self._waiting))
+
     def stop(self) -> None:
-        """End the loop's thread; what still runs is cancelled."""
+        """End the loop's thread for good; what still runs is cancelled."""
         try:
             self.call(_cancel_rest())
         finally:
+            self._stopped = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=10)
 
@@ -123,15 +160,14 @@ def at_exit(farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _farewell() -> None:
-    global _portal  # noqa: PLW0603 - one per process
     if _portal is None:
         return
     try:
+        _portal.wait_for_callers()
         for farewell in reversed(_at_exit):
             _portal.call(farewell())
     finally:
         _portal.stop()
-        _portal = None
 
 
 def _forget_after_fork() -> None:

@@ -8,6 +8,7 @@ it takes the session's lease, finds or makes the kernel, works, and lets go. `ca
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -62,6 +63,7 @@ class AsyncSession:
         self._operator: Operator | None = None
         self._spec: Any = None
         self._closed = self._leaving = False
+        self._pid = os.getpid()
         self._operations = Operations(self._give_up)
         self._background: set[asyncio.Task[None]] = set()
         self._grants: set[asyncio.Task[None]] = set()
@@ -192,9 +194,9 @@ class AsyncSession:
             self._adopt_later()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed or self._pid != os.getpid():  # a forked child cannot use its sockets
             raise ConfigError(
-                f"session {self.name!r} is closed; open it again with cave.open({self.name!r})"
+                f"session {self.name!r} is closed here; open it again with cave.open({self.name!r})"
             )
 
     async def _ready(self, *, news: bool) -> Kernel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -62,11 +63,36 @@ def jsonable(value: Any) -> Any:
         return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(v) for v in value]
-    if isinstance(value, str | int | float | bool | type(None)):
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None  # JSON has no NaN
+    if isinstance(value, str | int | bool | type(None)):
         return value
-    if hasattr(value, "to_json"):
-        return json.loads(value.to_json(orient="records" if hasattr(value, "columns") else None))
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return jsonable(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Of pandas, numpy and the calendar: what `jsonable` knows."""
+    kind = type(value).__name__
+    if kind in {"NaTType", "NAType"}:
+        return None
+    if kind == "DataFrame" and hasattr(value, "reset_index"):
+        return _records(value)
+    if kind == "Series" and hasattr(value, "to_frame"):
+        return value.to_dict() if value.index.is_unique else _records(value.to_frame())
+    for method in ("to_dicts", "to_pylist", "isoformat", "tolist", "to_list"):
+        if callable(getattr(value, method, None)):
+            return getattr(value, method)()
+    return str(value)
+
+
+def _records(frame: Any) -> Any:
+    """A row after the other; as lists where columns have the same name."""
+    if type(frame.index).__name__ != "RangeIndex" and not {*frame.index.names} & {*frame.columns}:
+        frame = frame.reset_index()
+    if frame.columns.is_unique:
+        return frame.to_dict("records")
+    rows = [list(row) for row in frame.itertuples(index=False, name=None)]
+    return {"columns": list(frame.columns), "data": rows}
 
 
 def _fields(value: Any) -> Iterable[str]:

@@ -147,8 +147,7 @@ def resume(
 @click.argument("items", nargs=-1, required=True, metavar="VAR=FILE...")
 def put(name: str, items: tuple[str, ...]) -> None:
     """Put data files (csv, tsv, parquet, json, xlsx, sqlite) into session NAME."""
-    for item in items:
-        data.assignment(item)
+    data.assignments(items)
     narrate(f"put {', '.join(data.load_into(api.open(name), items))}")
 
 
