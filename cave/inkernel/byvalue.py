@@ -66,13 +66,22 @@ _CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 # -- pickling --------------------------------------------------------------------------------
 
 
+class Sink(bytearray):
+    """Where a pickle goes: a file whose memory can be shown as it is, for as long as wanted."""
+
+    def write(self, data: bytes) -> int:
+        """Take in what the pickler gives."""
+        self.extend(data)
+        return len(data)
+
+
 class Pickler(pickle.Pickler):
     """Call `dump` once per value; what several values share is written once.
 
     `libraries` has the top-level modules that the values are made of, by reference.
     """
 
-    def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
+    def __init__(self, file: Sink, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.libraries: set[str] = set()
         self.owners: dict[int, Any] = {}

@@ -8,7 +8,6 @@ others are the pickles' own. Kind `safe`: a tree of the safe codecs (`codec`). B
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import sys
@@ -77,11 +76,11 @@ def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, lis
 
 
 def _dump_pickle(name: str, obj: object) -> tuple[str, bytes, list[Any]]:
-    file = io.BytesIO()
+    file = byvalue.Sink()
     outside: list[pickle.PickleBuffer] = []
     try:
         byvalue.Pickler(file, outside).dump(obj)
     except Exception as error:
         raise Unportable(f"{typename(obj)} cannot be pickled: {error}") from error
-    views = [file.getbuffer(), *(buffer.raw() for buffer in outside)]
+    views = [memoryview(file), *(buffer.raw() for buffer in outside)]
     return "pickle", json.dumps([name]).encode(), views

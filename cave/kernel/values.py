@@ -10,7 +10,6 @@ process. Writable buffers become the memory of the arrays; others are copied onc
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import platform
@@ -83,7 +82,7 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
 
 
 def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
-    file = io.BytesIO()
+    file = byvalue.Sink()
     outside: list[pickle.PickleBuffer] = []
     pickler = byvalue.Pickler(file, outside)
     pickler.owners = byvalue.shared_arrays(values.values())
@@ -94,7 +93,7 @@ def _pickled(values: Mapping[str, Any]) -> tuple[Parcel, set[str]]:
             raise _refused(name, value, "it is nested too deep") from error
         except Exception as error:
             raise _refused(name, value, _brief(error)) from error
-    buffers = [file.getbuffer(), *(buffer.raw() for buffer in outside)]
+    buffers = [memoryview(file), *(buffer.raw() for buffer in outside)]
     return Parcel("pickle", json.dumps(list(values)).encode(), buffers), pickler.libraries
 
 

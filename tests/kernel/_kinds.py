@@ -160,7 +160,6 @@ ARRAYS: dict[str, Any] = {
     "void": np.array([b"abc"], dtype="V3"),
     "datetimes": np.array(["2020-01-01", "NaT"], dtype="M8[D]"),
     "timedeltas": np.array([1, 2], dtype="m8[25us]"),
-    "generic times": np.array([1, 2], dtype="m8"),
     "structured": np.array([(1, 2.5, "x")], dtype=[("a", "i4"), ("b", "f8"), ("c", "U3")]),
     "aligned": np.zeros(2, np.dtype([("a", "i1"), ("b", "f8", (2,))], align=True)),
     "titled": np.zeros(2, np.dtype([(("title", "a"), "i4")])),
@@ -168,7 +167,7 @@ ARRAYS: dict[str, Any] = {
     "objects": np.array([1, "a", None, [1], {"k": np.arange(2)}], dtype=object),
     "object matrix": np.array([[1, None], ["x", 2.5]], dtype=object, order="F"),
     "scalars": [np.float32(1.5), np.int8(-3), np.bool_(True), np.str_("a\0"), np.bytes_(b"b\0"),
-                np.datetime64("2020-01-01"), np.timedelta64("NaT"), np.complex64(1j)],
+                np.datetime64("2020-01-01"), np.timedelta64("NaT", "s"), np.complex64(1j)],
     "record": np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", "f8")])[0],
 }  # fmt: skip
 

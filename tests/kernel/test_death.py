@@ -108,7 +108,8 @@ def test_silence_is_not_death(host: Host) -> None:
 
 
 _DAEMONS = """
-import os, subprocess, sys, time
+import os, subprocess, sys, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 plain = subprocess.Popen(["sleep", "999"]).pid
 subprocess.Popen("setsid sleep 998 & echo $! > daemon; wait", shell=True)
 r, w = os.pipe()

@@ -8,6 +8,9 @@ import pytest
 
 from tests.kernel._host import Host, text
 
+QUIET = "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n"
+"""Python 3.12 and later warn of a fork beside threads, which every Jupyter kernel has."""
+
 
 def test_a_cell_gives_its_outputs_in_order_and_its_delta(host: Host) -> None:
     """Streams and results come back merged, in order, with the names that the cell made."""
@@ -197,7 +200,7 @@ def test_results_are_not_kept_alive_for_ever(host: Host) -> None:
 def test_a_fork_that_runs_off_the_end_of_a_cell_ends(host: Host) -> None:
     """A child of os.fork() that returns from the cell does not serve the kernel's sockets."""
     source = (
-        "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n"
+        QUIET + "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n"
         "print('parent' if pid else 'child')"
     )
     done = host.run(source)
@@ -210,8 +213,8 @@ def test_a_forked_child_sends_nothing_on_the_kernels_channels(host: Host) -> Non
     """Displays, and writes to streams that the child still holds, reach neither wire nor spool."""
     before = host(host.kernel.status())["number"]
     done = host.run(
-        "import logging, os, sys\nfrom IPython.display import display\nheld = sys.stdout\n"
-        "pid = os.fork()\n"
+        QUIET + "import logging, os, sys\nfrom IPython.display import display\n"
+        "held = sys.stdout\npid = os.fork()\n"
         "if not pid:\n    display('ghost'); held.write('ghost'); held.flush(); os._exit(0)\n"
         "os.waitpid(pid, 0); print('parent')"
     )
