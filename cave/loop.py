@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Literal, get_args
 
 from cave import failpoints, stream
-from cave.errors import OperatorError
+from cave.errors import LeaseLost, OperatorError
 from cave.events import (
     CellFinished,
     CellOrigin,
     CellOutput,
     CellStarted,
     Fault,
+    InterruptSent,
     Output,
     ReplyKind,
     StepReplied,
@@ -35,10 +37,14 @@ from cave.journal import Journal
 from cave.ports import Executed, Kernel, Operator, Reply, View
 from cave.recovery import Supply, death_fault, finished, names, never_sent
 from cave.turn import Cell
+from cave.wishes import Interruption
 
 MALFORMED_LIMIT = 3
 """Replies in a row that cannot be understood before the turn stops for a person."""
 
+
+POLL = 0.01
+"""Seconds between looks at a cell that was told to stop."""
 
 PATIENCE = 5.0
 """Seconds that an operator which is given up has to let go."""
@@ -155,6 +161,42 @@ def _with_loss(journal: Journal, error: Fault | None) -> Fault | None:
             note = f"lost with an earlier kernel: {names((variable,))}{made}"
             return replace(error, message=f"{error.message} ({note})")
     return error
+
+
+# -- stopping --------------------------------------------------------------------------------
+
+
+async def stop_cell(work: Work, *, kill: bool) -> Interruption:
+    """Stop what runs, each step in the journal: SIGINT, and SIGKILL when that has no effect."""
+    work.stop.wished.set()
+    journal, kernel = work.journal, work.supply.kernel
+    running = journal.history.running
+    if kernel is None or running is None:
+        return Interruption(stopped=True, message="the model's call is given up; no cell ran")
+    cell = f"cell {running.cell}"
+    await _log_stop(journal, running.cell, "sigint")
+    stopped = await kernel.interrupt(kill=kill)
+    while stopped and kernel.death is None and journal.history.running is running:
+        await asyncio.sleep(POLL)  # it was just being sent, or its end is being journaled
+        stopped = await kernel.interrupt(kill=kill)
+    if stopped and kernel.death is None:
+        return Interruption(stopped=True, message=f"{cell} was interrupted")
+    if stopped:
+        await _log_stop(journal, running.cell, "sigkill", "SIGINT had no effect")
+        return Interruption(stopped=True, message=f"{cell} ignored SIGINT; the kernel was killed")
+    message = (
+        f"{cell} ignores SIGINT and still runs; killing the kernel would lose "
+        f"{len(journal.history.variables)} variables: s.interrupt(kill=True) does it"
+    )
+    await _log_stop(journal, running.cell, "refused", message)
+    return Interruption(stopped=False, message=message)
+
+
+async def _log_stop(
+    journal: Journal, cell: int, action: Literal["sigint", "sigkill", "refused"], reason: str = ""
+) -> None:
+    with suppress(LeaseLost):  # the operation has ended meanwhile: its end tells the story
+        await journal.append(InterruptSent(cell=cell, action=action, reason=reason))
 
 
 # -- turns -----------------------------------------------------------------------------------

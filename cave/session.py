@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from cave import __version__, artefacts, config, failpoints, home, loop, wishes
 from cave.config import Options, bindable, portable_name
@@ -22,7 +22,6 @@ from cave.errors import CaveError, ConfigError, LeaseLost, SessionBusy, UnknownN
 from cave.events import (
     Event,
     ForeignAdmitted,
-    InterruptSent,
     SessionClosed,
     SessionOpened,
     TurnFinished,
@@ -451,42 +450,12 @@ class AsyncSession:
         return await wishes.send(self.home.folder(self.name), self._interrupt_idle, kill=kill)
 
     async def _interrupt_own(self, *, kill: bool) -> Interruption:
-        return await self._operations.stop(self._stop_cell(kill=kill))
-
-    async def _stop_cell(self, *, kill: bool) -> Interruption:
-        self._work.stop.wished.set()
-        kernel, running = self._work.supply.kernel, self._fold.running
-        if kernel is None or running is None:
-            return Interruption(stopped=True, message="the model's call is given up; no cell ran")
-        await self._log_stop(running.cell, "sigint")
-        stopped = await kernel.interrupt(kill=kill)
-        while stopped and kernel.death is None and self._fold.running is running:
-            await asyncio.sleep(POLL)  # it was just being sent, or its end is being journaled
-            stopped = await kernel.interrupt(kill=kill)
-        if stopped and kernel.death is None:
-            return Interruption(stopped=True, message=f"cell {running.cell} was interrupted")
-        if stopped:
-            await self._log_stop(running.cell, "sigkill", "SIGINT had no effect")
-            return Interruption(
-                stopped=True, message=f"cell {running.cell} ignored SIGINT; the kernel was killed"
-            )
-        message = (
-            f"cell {running.cell} ignores SIGINT and still runs; killing the kernel would lose "
-            f"{len(self._fold.variables)} variables: s.interrupt(kill=True) does it"
-        )
-        await self._log_stop(running.cell, "refused", message)
-        return Interruption(stopped=False, message=message)
+        return await self._operations.stop(loop.stop_cell(self._work, kill=kill))
 
     async def _give_up(self) -> None:
         """Nobody waits any longer for what was begun."""
         if self._journal.operating:
             await self._interrupt_own(kill=False)
-
-    async def _log_stop(
-        self, cell: int, action: Literal["sigint", "sigkill", "refused"], reason: str = ""
-    ) -> None:
-        with suppress(LeaseLost):  # the operation has ended meanwhile: its end tells the story
-            await self._journal.append(InterruptSent(cell=cell, action=action, reason=reason))
 
     async def _interrupt_idle(self, *, kill: bool) -> Interruption:
         """Nobody operates: a cell may still run in a kernel whose host died."""

@@ -81,7 +81,8 @@ def text_of(outputs: tuple[Output, ...], error: CellError | None = None) -> str:
 
 
 def ended(text: str, error: CellError | None) -> str:
-    """The text of a cell with its error's last line, and no line end after the last."""
+    """The text of a cell without control sequences, with its error's last line."""
+    text = plain(text)
     if error is not None:
         text += ("" if not text or text.endswith("\n") else "\n") + str(error)
     return text.removesuffix("\n")

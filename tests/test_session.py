@@ -94,6 +94,7 @@ def test_faults_are_values() -> None:
     with pytest.raises(cave.CellError, match="name 'y'"):
         cell.raise_for_error()
     assert s.run("1").raise_for_error().ok
+    assert s.run("print('\\x1b[1;31mred\\x1b[0m')").text == "red"
 
 
 def test_history_is_by_number_and_numbers_are_never_used_again() -> None:
