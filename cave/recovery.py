@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from cave.errors import KernelStartError
 from cave.events import (
     CellFinished,
     CellOutput,
@@ -155,12 +156,17 @@ class Supply:
     async def _catch_up(self, kernel: Kernel) -> None:
         history = self.journal.history
         running = history.running.cell if history.running else None
-        found = await kernel.catch_up(
-            lease=self.journal.lease,
-            after=history.spool,
-            running=running,
-            on_output=self._provisional(running),
-        )
+        try:
+            found = await kernel.catch_up(
+                lease=self.journal.lease,
+                after=history.spool,
+                running=running,
+                on_output=self._provisional(running),
+            )
+        except KernelStartError:  # it lives and does not answer: the next operation asks anew
+            self.kernel = None
+            await kernel.detach()
+            raise
         await self.record(found)
         kernel.ack(history.spool)
         if history.running is not None and kernel.death is None:

@@ -19,7 +19,9 @@ shell channel (main thread, one after the other, behind running cells)
     cave_put_request        kind, names, token or None, layout [[offset, size] ...]; the parts
                             (header, then the values' buffers) are the message's buffers, or
                             lie in the file given through the door under `token`. Reply: variables
-    cave_get_request        name, allow_pickle. Reply: kind, token, layout; buffers as above
+    cave_get_request        name, allow_pickle, inline. Reply: kind, token, layout; buffers as
+                            above. `inline` (the door is gone): all of them in frames of 32 MB,
+                            cut by the sizes in layout
     cave_delete_request     names
     cave_variables_request  Reply: variables
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 INLINE = 64 << 10
 ALIGN = 64
 _SLICE = 64 << 20
+_FRAME = 32 << 20
 _SEALS = 0x000F  # F_SEAL_SEAL | SHRINK | GROW | WRITE
 _ADD_SEALS = 1033
 
@@ -85,6 +86,9 @@ class Objects:
         reply: Message = {"kind": kind, "token": None, "layout": []}
         if sum(view.nbytes for view in views) < INLINE:
             return reply, [*map(bytes, views)]
+        if content.get("inline"):
+            reply["layout"] = [[0, view.nbytes] for view in views]
+            return reply, slices(views)
         fd, reply["layout"] = depart(views, self._kernel.settings.runtime)
         reply["token"] = secrets.token_hex(8)
         self._kernel.settings.door.hold(reply["token"], fd)
@@ -112,6 +116,15 @@ def arrive(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
         os.close(fd)
     view = memoryview(mapping)
     return [view[offset : offset + size] for offset, size in layout]
+
+
+def slices(views: Sequence[memoryview]) -> list[bytes]:
+    """All of `views` in frames that every host takes in."""
+    return [
+        bytes(view[start : start + _FRAME])
+        for view in views
+        for start in range(0, view.nbytes, _FRAME)
+    ]
 
 
 def depart(views: Sequence[memoryview], folder: str) -> tuple[int, list[list[int]]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cave.errors import KernelDied, LeaseLost
 from cave.events import EndReason, Output, Variable
-from cave.kernel import cells, launch, output, processes, spool
+from cave.kernel import cells, launch, output, processes, reach, spool
 from cave.kernel.cells import Cell, Gap, Tape
 from cave.kernel.client import Client, Refused, fault
 from cave.kernel.launch import Record
@@ -25,8 +25,11 @@ GRACE = 10.0
 TIMEOUT_GRACE = 2.0
 """Seconds from SIGINT to SIGKILL of a cell that passed its time limit."""
 _POLITE = 2.0
-_STATUS_WAIT = 2.0
+STATUS_WAIT = 2.0
+"""Seconds that a living keeper has to tell how its kernel ended."""
 _REMEMBERED = 10_000
+
+T = TypeVar("T")
 
 
 class Kernel:
@@ -99,7 +102,8 @@ class Kernel:
         if self.death is not None:
             return cells.executed(run, self._tape, death=self.death)
         if not self._welcome.is_set():
-            await self._or_death(self._welcome.wait())
+            with contextlib.suppress(KernelDied):
+                await self._reach(self._welcome.wait())
         self._release()
         content = {
             "code": source,
@@ -217,9 +221,10 @@ class Kernel:
         """Raise the fence to `lease`; tell what came after message `after`, in order."""
         if self._held is None:
             self._held = []
-        await self._or_death(self._welcome.wait())
         try:
-            hello = await self._client.request("control", "cave_hello_request", lease=lease)
+            await self._reach(self._welcome.wait())
+            asked = self._client.request("control", "cave_hello_request", lease=lease)
+            hello = await self._reach(asked)
         except KernelDied:
             self._held = None
             return await asyncio.to_thread(self._left, after)
@@ -329,12 +334,17 @@ class Kernel:
         if self.death is None:
             _note(self._home, reason)
             await self._ask_to_end()
-            if self._keeper is not None:
-                self._keeper.send(signal.SIGTERM)
-            else:
-                self._process.send(signal.SIGKILL)
+            self._terminate()
         await self._gone.wait()
         await self.detach()
+
+    def _terminate(self) -> None:
+        """End the kernel and all below it, by the keeper if there is one."""
+        if self._keeper is not None:
+            self._keeper.send(signal.SIGTERM)
+            self._keeper.go_on()
+        else:
+            self._process.send(signal.SIGKILL)
 
     async def _ask_to_end(self) -> None:
         """Let an idle kernel run exit functions and flush files; a busy one has no time."""
@@ -367,8 +377,14 @@ class Kernel:
 
     async def _bury(self) -> None:
         """The process is gone: find out how, tell those who wait, see that nothing is left."""
-        wait = _STATUS_WAIT if self._keeper is not None else 0
-        found = await processes.await_end_record(self._home / "end", limit=wait)
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.go_on()
+        found = await processes.await_end_record(
+            self._home / "end",
+            limit=STATUS_WAIT,
+            writer=lambda: keeper is not None and keeper.alive,
+        )
         self.death = death_of(self._record, self._home, found, ending=self._ending)
         self._client.fail(self._died())
         self._dead.set()
@@ -384,13 +400,32 @@ class Kernel:
         await gone.wait()
         await asyncio.to_thread(launch.reap, self._keeper.pid)
 
-    async def _or_death(self, waited: Any) -> None:
-        ends = [asyncio.ensure_future(waited), asyncio.ensure_future(self._dead.wait())]
+    async def _reach(self, waited: Awaitable[T]) -> T:
+        """Wait for an answer as long as one can come. Raises `KernelDied`, `KernelStartError`."""
+        answer = asyncio.ensure_future(waited)
+        dead = asyncio.ensure_future(self._dead.wait())
+        patience = reach.Patience(self._process, self._home)
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            while not answer.done():
+                ends: set[asyncio.Future[Any]] = {answer, dead}
+                await asyncio.wait(ends, timeout=reach.LOOK, return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    if dead.done():
+                        raise self._died()
+                    await self._look(patience)
+            return answer.result()
         finally:
-            for end in ends:
-                end.cancel()
+            answer.cancel()
+            dead.cancel()
+
+    async def _look(self, patience: reach.Patience) -> None:
+        """See to a kernel that does not answer; one that never can is ended."""
+        if self._welcome.is_set() or not (why := reach.cut_off(self._record)):
+            patience.check()
+            return
+        _note(self._home, why, "why")
+        self._terminate()
+        await self._dead.wait()
 
     def _died(self) -> KernelDied:
         death = self.death
@@ -438,22 +473,25 @@ def death_of(
         reason=ending or _noted(home),
         signal=number if isinstance(number, int) else None,
         status=status if isinstance(status, int) else None,
-        detail=oom,
+        detail=oom or _read(home, "why"),
     )
 
 
-def _note(home: Path, reason: str) -> None:
+def _note(home: Path, text: str, name: str = "reason") -> None:
     with contextlib.suppress(OSError):
-        (home / "reason").write_text(reason, "utf-8")
+        (home / name).write_text(text, "utf-8")
+
+
+def _read(home: Path, name: str) -> str:
+    try:
+        return (home / name).read_text("utf-8")
+    except OSError:
+        return ""
 
 
 def _noted(home: Path) -> EndReason:
-    try:
-        reason = (home / "reason").read_text("utf-8")
-    except OSError:
-        return "died"
-    match reason:
-        case "idle" | "closed" | "restart":
+    match _read(home, "reason"):
+        case "idle" | "closed" | "restart" as reason:
             return reason
         case _:
             return "died"

@@ -142,13 +142,18 @@ def _private(folder: Path) -> Path:
 
 def listen(base: str) -> list[socket.socket]:
     """Five channels and the door, bound and listening before there is a kernel."""
-    sockets = []
-    for port in range(1, 7):
-        kind = socket.SOCK_SEQPACKET if port == 6 else socket.SOCK_STREAM
-        listener = socket.socket(socket.AF_UNIX, kind)
-        sockets.append(listener)
-        listener.bind(f"{base}-{port}")
-        listener.listen(128)
+    sockets: list[socket.socket] = []
+    try:
+        for port in range(1, 7):
+            kind = socket.SOCK_SEQPACKET if port == 6 else socket.SOCK_STREAM
+            listener = socket.socket(socket.AF_UNIX, kind)
+            sockets.append(listener)
+            listener.bind(f"{base}-{port}")
+            listener.listen(128)
+    except BaseException:
+        for listener in sockets:
+            listener.close()
+        raise
     return sockets
 
 
@@ -183,34 +188,49 @@ class Kept:
         self.line.send(b"+")
         self.line.close()
 
+    def give_up(self) -> None:
+        """End both: without confirmation the keeper ends all; returns when it has."""
+        self.line.close()
+        reap(self.keeper)
+
 
 def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]) -> Kept:
     """Start a keeper that starts `argv`."""
     ours, theirs = socket.socketpair()
-    with theirs:
-        numbers = ",".join(map(str, fds))
-        args = [str(launch.home / "end"), str(launch.home / "log"), str(launch.workdir)]
-        args += [str(runtime), str(theirs.fileno()), numbers, "--", *argv]
-        with (launch.home / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), *args],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno(), *fds],
-                env=environment(launch.env),
-                start_new_session=True,
-                cwd="/",
-            )
-    keeper.returncode = 0  # it outlives us on purpose; `reap` buries it when it ends
-    ours.settimeout(10)
-    pid = ours.recv(64)
+    try:
+        with theirs:
+            keeper = _keeper(launch, argv, runtime, theirs.fileno(), fds)
+        ours.settimeout(10)
+        pid = ours.recv(64)
+    except BaseException:
+        ours.close()  # a keeper that is there ends by it
+        raise
     if not pid:
         ours.close()
-        reap(keeper.pid)
+        reap(keeper)
         tail = read_tail(launch.home / "keeper.log")
         raise KernelStartError(f"the kernel's keeper did not start; it printed:\n{tail}")
-    return Kept(keeper.pid, int(pid), ours)
+    return Kept(keeper, int(pid), ours)
+
+
+def _keeper(
+    launch: Launch, argv: Sequence[str], runtime: Path, line: int, fds: Sequence[int]
+) -> int:
+    args = [str(launch.home / "end"), str(launch.home / "log"), str(launch.workdir)]
+    args += [str(runtime), str(line), ",".join(map(str, fds)), "--", *argv]
+    with (launch.home / "keeper.log").open("ab") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), *args],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[line, *fds],
+            env=environment(launch.env),
+            start_new_session=True,
+            cwd="/",
+        )
+    keeper.returncode = 0  # it outlives us on purpose; `reap` buries it when it ends
+    return keeper.pid
 
 
 def reap(pid: int) -> None:

@@ -39,7 +39,7 @@ class Objects:
         views: list[Any] = [memoryview(part).cast("B") for part in parts]
         names = ", ".join(map(repr, values))
         content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
-        inline = sum(view.nbytes for view in views) < _INLINE
+        inline = sum(view.nbytes for view in views) < _INLINE or not self._door_is_there
         try:
             if not inline:
                 await asyncio.to_thread(self._hand_over, content, views)
@@ -57,6 +57,11 @@ class Objects:
             ) from exc
         return cells.variables_of(reply.content.get("variables"))
 
+    @property
+    def _door_is_there(self) -> bool:
+        """Whether descriptors can be passed; else (a cleaned /tmp) all goes over the wire."""
+        return self._record.door.exists()
+
     def _hand_over(self, content: dict[str, Any], views: Sequence[memoryview]) -> None:
         with door.parcel(views, Path(self._record.runtime)) as (fd, layout):
             content["token"] = door.give(self._record.door, fd)
@@ -66,7 +71,7 @@ class Objects:
         """An object. Raises `UnknownName`, `NotPortable`."""
         from cave.kernel import values as codecs
 
-        content = {"name": name, "allow_pickle": allow_pickle}
+        content = {"name": name, "allow_pickle": allow_pickle, "inline": not self._door_is_there}
         try:
             reply = await self._client.request("shell", "cave_get_request", content, lease=lease)
         except Refused as exc:
@@ -78,11 +83,12 @@ class Objects:
     def _parcel(self, reply: Message) -> Parcel:
         from cave.kernel.values import Parcel
 
-        parts = [memoryview(bytearray(buffer)) for buffer in reply.buffers]
+        layout = _layout(reply.content.get("layout"))
+        parts = _joined(reply.buffers, [size for _, size in layout])
         if token := reply.content.get("token"):
             try:
                 fd = door.take(self._record.door, str(token))
-                parts = door.unpack(fd, _layout(reply.content.get("layout")))
+                parts = door.unpack(fd, layout)
             except OSError as exc:
                 self._client.check()
                 raise NotPortable(f"the object did not come through the door: {exc}") from exc
@@ -112,6 +118,17 @@ def _get_error(name: str, exc: Refused) -> Exception:
             return NotPortable(exc.text if repr(name) in exc.text else f"{name!r}: {exc.text}")
         case _:
             return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
+
+
+def _joined(frames: Sequence[bytes | memoryview], sizes: Sequence[int]) -> list[memoryview]:
+    """The parts that came in frames: one each, or cut as `sizes` tells."""
+    if not sizes:
+        return [memoryview(bytearray(frame)) for frame in frames]
+    whole, parts, at = memoryview(bytearray().join(frames)), [], 0
+    for size in sizes:
+        parts.append(whole[at : at + size])
+        at += size
+    return parts
 
 
 def _layout(value: Any) -> list[list[int]]:

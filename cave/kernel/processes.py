@@ -33,6 +33,15 @@ def started(pid: int) -> float:
         return 0.0
 
 
+def state(pid: int) -> str:
+    """The letter by which the system names what the process does (T: stopped); '' for none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        return stat.rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
 def cpu(pid: int) -> float:
     """Ticks of processor time that the process has used."""
     try:
@@ -70,6 +79,11 @@ class Process:
                 signal.pidfd_send_signal(self._fd, number)
             elif self.alive:
                 os.kill(self.pid, number)
+
+    def go_on(self) -> None:
+        """Let it run again, if it was stopped."""
+        if state(self.pid) == "T":
+            self.send(signal.SIGCONT)
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call once when it has ended, on the running loop."""
@@ -113,9 +127,11 @@ def end_record(path: Path) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-async def await_end_record(path: Path, *, limit: float) -> dict[str, object] | None:
-    """The keeper's word on the kernel's end, waited for at most `limit` seconds."""
+async def await_end_record(
+    path: Path, *, limit: float, writer: Callable[[], bool]
+) -> dict[str, object] | None:
+    """The keeper's word on the kernel's end, waited for while it lives and has time."""
     deadline = time.monotonic() + limit
-    while (record := end_record(path)) is None and time.monotonic() < deadline:  # noqa: ASYNC110
+    while writer() and end_record(path) is None and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-    return record
+    return end_record(path)

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from cave.errors import CaveError, KernelStartError
-from cave.kernel import launch, processes
+from cave.kernel import launch, processes, reach
 from cave.kernel.cells import Tape
-from cave.kernel.kernel import Kernel, death_of, left
+from cave.kernel.kernel import STATUS_WAIT, Kernel, death_of, left
 from cave.kernel.launch import OWN, Launch, Record
 from cave.kernel.wire import Codec
 from cave.ports import Death, KernelFacts, SpooledCell, SpooledOutput
 
-QUIET = 30.0
-"""Seconds without a sign of life (processor time, output) after which a start has failed."""
 _MANNERS = 3.0
 """Seconds that a kernel which answered as a stranger has to answer as ours."""
 
@@ -34,12 +32,11 @@ async def start(launched: Launch) -> Kernel:
     try:
         launched.home.mkdir(mode=0o700, parents=True)
         runtime = launch.make_runtime(launched.runtime)
-        kept, key = await asyncio.to_thread(_spawn, launched, runtime)
+        kept, key = await _spawned(launched, runtime)
         try:
             kernel = await _first_answer(launched, kept, runtime, key, began)
         except BaseException:
-            kept.line.close()  # without confirmation the keeper ends all
-            await asyncio.to_thread(launch.reap, kept.keeper)
+            await asyncio.to_thread(kept.give_up)
             raise
     except BaseException as exc:
         if runtime is not None:
@@ -49,6 +46,18 @@ async def start(launched: Launch) -> Kernel:
             raise KernelStartError(f"kernel {launched.kernel!r} did not start: {exc}") from exc
         raise
     return kernel
+
+
+async def _spawned(launched: Launch, runtime: Path) -> tuple[launch.Kept, str]:
+    """Spawn in a thread; who gives up meanwhile leaves no keeper and no socket behind."""
+    spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, launched, runtime))
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        await asyncio.wait([spawning])
+        if spawning.exception() is None:
+            await asyncio.to_thread(spawning.result()[0].give_up)
+        raise
 
 
 def _spawn(launched: Launch, runtime: Path) -> tuple[launch.Kept, str]:
@@ -97,7 +106,7 @@ async def _hello(kernel: Kernel, launched: Launch) -> dict[str, Any]:
     stranger: asyncio.Future[Any] | None = None
     if launched.kernel != OWN:
         stranger = asyncio.ensure_future(kernel.client.request("shell", "kernel_info_request"))
-    life = _Life(kernel.record.pid, launched.home / "log")
+    life = reach.Life(kernel.record.pid, launched.home / "log")
     try:
         while not asked.done():
             await asyncio.wait([asked], timeout=0.25)
@@ -105,8 +114,9 @@ async def _hello(kernel: Kernel, launched: Launch) -> dict[str, Any]:
                 await asyncio.wait([asked], timeout=_MANNERS)
                 if not asked.done():
                     raise await _failed(launched, "it came up, but does not speak cave")
-            if not asked.done() and life.silent > QUIET:
-                raise await _failed(launched, f"it gave no sign of life for {QUIET:.0f} seconds")
+            if not asked.done() and life.silent > reach.QUIET:
+                quiet = f"{reach.QUIET:.0f} seconds"
+                raise await _failed(launched, f"it gave no sign of life for {quiet}")
         return asked.result().content
     except CaveError as exc:
         if isinstance(exc, KernelStartError):
@@ -124,24 +134,6 @@ async def _failed(launched: Launch, how: str) -> KernelStartError:
     tail = await asyncio.to_thread(launch.read_tail, launched.home / "log")
     printed = f"; it printed:\n{tail}" if tail else "; it printed nothing"
     return KernelStartError(f"kernel {launched.kernel!r} did not start: {how}{printed}")
-
-
-class _Life:
-    """Signs of life of a process that starts: processor time and output."""
-
-    def __init__(self, pid: int, log: Path) -> None:
-        self._pid = pid
-        self._log = log
-        self._signs: tuple[float, int] = (0.0, 0)
-        self._since = time.monotonic()
-
-    @property
-    def silent(self) -> float:
-        """Seconds since the last sign."""
-        signs = (processes.cpu(self._pid), self._log.stat().st_size if self._log.exists() else 0)
-        if signs != self._signs:
-            self._signs, self._since = signs, time.monotonic()
-        return time.monotonic() - self._since
 
 
 def _packages(value: Any) -> dict[str, str]:
@@ -172,8 +164,11 @@ async def adopt(folder: Path, number: int) -> Kernel | Death | None:
             return Kernel(record, home, facts=_facts(record, 0))
         except ProcessLookupError:
             alive = False
-    wait = 2.0 if processes.started(record.keeper) == record.keeper_began else 0.0
-    found = await processes.await_end_record(home / "end", limit=wait)
+    found = await processes.await_end_record(
+        home / "end",
+        limit=STATUS_WAIT,
+        writer=lambda: processes.started(record.keeper) == record.keeper_began,
+    )
     launch.remove(Path(record.runtime))
     return death_of(record, home, found)
 

@@ -173,7 +173,7 @@ def test_a_kernel_that_never_answers_is_given_up(
     """Without any sign of life a start ends after its limit."""
     import importlib
 
-    monkeypatch.setattr(importlib.import_module("cave.kernel.start"), "QUIET", 0.5)
+    monkeypatch.setattr(importlib.import_module("cave.kernel.reach"), "QUIET", 0.5)
     name = kernelspec(["python", "-c", "import time; time.sleep(99)"])
     assert "no sign of life" in failure(make_host(), kernel=name)
 
