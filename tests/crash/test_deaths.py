@@ -253,6 +253,9 @@ def test_a_host_killed_at_a_failpoint_leaves_a_session_that_works(host: Start, p
 
     assert verify("fp")[0].state == "ok"
     assert s.run("n").ok
+    if name == "cell.before_send":
+        assert s.history[2].status == "interrupted"
+        assert "did not run" in str(s.history[2].error)
     ran = [c.source for c in s.history if c.source == "n = n + 1" and c.ok]
     assert s["n"] == 1 + len(ran)
     if s.pending is not None:
