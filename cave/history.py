@@ -101,6 +101,7 @@ class History:
         """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
         self._started: dict[int, CellStarted] = {}
+        self._newest = 0
         self._between: list[Event] = []
         self.before: dict[int, tuple[Event, ...]] = {}
         """By turn: `OpenTurn.before` of the turns that have ended."""
@@ -110,7 +111,7 @@ class History:
     @property
     def next_cell(self) -> int:
         """The number that the next cell gets."""
-        return max(self._started, default=0) + 1
+        return self._newest + 1
 
     @property
     def next_turn(self) -> int:
@@ -147,6 +148,7 @@ class History:
                 self.foreign = True
             case CellStarted():
                 self._started[event.cell] = event
+                self._newest = max(self._newest, event.cell)
                 self.running = event
                 if self.turn is not None and event.step is not None:
                     self.turn.cells[event.step] = event.cell
