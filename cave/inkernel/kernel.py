@@ -20,6 +20,7 @@ from traitlets import Type
 
 from . import facts, retention
 from .interrupts import Interrupts
+from .mend import Mender
 from .objects import Objects
 from .output import Publisher, Stream
 from .shell import CLIP, Place, Shell, Text, clip
@@ -85,6 +86,7 @@ class Kernel(IPythonKernel):
         self._bound: list[str] = []
         super().__init__(**kwargs)
         self.objects = Objects(self)
+        self.mender = Mender(self.shell)
         self.shell_handlers.update(self.objects.handlers)
         keep = {name: self.control_handlers[name] for name in _ON_CONTROL}
         self.control_handlers = {
@@ -224,6 +226,7 @@ class Kernel(IPythonKernel):
 
     def boundary(self) -> None:
         """Between two statements of a cell: what was printed is on its way."""
+        self.mender.mend_builtins()
         self.interrupts.check()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):
@@ -270,11 +273,18 @@ class Kernel(IPythonKernel):
         self.running = None
 
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> Message:  # noqa: FBT001
+        self.mender.mend()
         try:
             reply: Message = await super().do_execute(code, silent, *args, **kwargs)
         except BaseException as exc:
+            self.mender.mend_builtins()
             reply = self._broken(exc)
+        self.mender.mend()
+        self._show_payload(reply)
         if reply["status"] == "error":
+            if reply["ename"] == "NoneType":  # raised by the `__repr__` of the result
+                fault = self.shell.fault
+                reply.update(ename=type(fault).__name__, evalue=Text(fault))
             reply["evalue"] = str(reply["evalue"])[:CLIP]
             reply["traceback"] = clip(list(reply["traceback"]))
         self._leave_if_forked()
@@ -291,6 +301,16 @@ class Kernel(IPythonKernel):
             "bound": bound,
         }
         return reply
+
+    def _show_payload(self, reply: Message) -> None:
+        """What IPython gives to a pager or to the next cell is text of this one: no one pages."""
+        if self.running is None or self.running.foreign:
+            return
+        for part in reply.get("payload", ()):
+            text = part.get("text")
+            data = part.get("data") or ({"text/plain": text} if isinstance(text, str) else {})
+            if data and part.get("source") in {"page", "set_next_input"}:
+                self.shell.display_pub.publish(data)
 
     def _broken(self, exc: BaseException) -> Message:
         """The reply of a cell whose own exception could not even be told."""

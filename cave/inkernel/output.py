@@ -247,6 +247,10 @@ class Stream(OutStream):
                     return
                 self.write(decode(data))
 
+    def close(self) -> None:
+        """What a cell that closes `sys.stdout` gets: all is written, and later cells can print."""
+        self.settle()
+
     def drain(self) -> None:
         """Wait until what is in the pipe has become output of the cell that ends."""
         if self._fid is None:

@@ -17,6 +17,8 @@ from traitlets import Type
 
 CLIP = 100_000
 """Characters of an error's text and traceback that leave the kernel."""
+FRAMES = 20
+"""Calls that a traceback shows at its beginning and at its end."""
 
 
 def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
@@ -68,6 +70,9 @@ class Shell(ZMQInteractiveShell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.places: list[Place] = []
         """The running cell's place; further ones are cells that it runs itself."""
+        self.fault: BaseException | None = None
+        """The exception whose traceback was shown last."""
+        self._frames_cut = 0
         super().__init__(*args, **kwargs)
 
     async def run_ast_nodes(
@@ -110,14 +115,31 @@ class Shell(ZMQInteractiveShell):
         kind, value, trace = exc_tuple or sys.exc_info()
         if self.kernel.interrupts.fired and isinstance(value, asyncio.CancelledError):
             kind, value = KeyboardInterrupt, KeyboardInterrupt()
-        trace = _of_user_code(trace)
+        self.kernel.mender.mend_builtins()
+        self.kernel.mender.mend_streams()
+        self.fault = value
+        trace, self._frames_cut = shortened(_of_user_code(trace))
         try:
             super().showtraceback((kind, value, trace), *args, **kwargs)  # type: ignore[arg-type]
         except Exception:  # its text or its own formatter raised
             name = getattr(kind, "__name__", "Error")
             self._showtraceback(kind, value, [f"{name}: {Text(value)}"])
 
+    def set_parent(self, parent: Any) -> None:
+        """What comes is of this request; our streams learn it also while `sys` has others."""
+        self.kernel.mender.mend_streams()
+        super().set_parent(parent)
+        self.kernel.mender.set_parent(parent)
+
+    def show_usage_error(self, exc: BaseException) -> None:
+        """An error of a magic is an error of the cell; IPython prints it, too."""
+        self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {Text(exc)}"])
+
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        if self._frames_cut:
+            note = f"[... {self._frames_cut:,} more calls in between are not shown ...]"
+            stb = [*stb[:-1], note, *stb[-1:]]
+            self._frames_cut = 0
         super()._showtraceback(etype, Text(evalue), clip(stb))
 
     def _format_exception_for_storage(self, exception: Any, *_: Any, **__: Any) -> Any:
@@ -147,6 +169,24 @@ def _of_user_code(trace: TracebackType | None) -> TracebackType | None:
             frame.tb_next = None
         frame = frame.tb_next
     return trace
+
+
+def shortened(trace: TracebackType | None) -> tuple[TracebackType | None, int]:
+    """A traceback of at most `FRAMES` calls at both ends, and how many are left out.
+
+    IPython takes two milliseconds a call; the original is not changed.
+    """
+    calls = []
+    while trace is not None:
+        calls.append(trace)
+        trace = trace.tb_next
+    shown = calls if len(calls) <= 2 * FRAMES else [*calls[:FRAMES], *calls[-FRAMES:]]
+    if len(shown) == len(calls):
+        return (calls[0] if calls else None), 0
+    short = None
+    for call in reversed(shown):
+        short = TracebackType(short, call.tb_frame, call.tb_lasti, call.tb_lineno)
+    return short, len(calls) - len(shown)
 
 
 def _is_ours(trace: TracebackType) -> bool:
