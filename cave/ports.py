@@ -306,10 +306,11 @@ class Kernel(Protocol):
     def ack(self, number: int) -> None:
         """What came up to message `number` is journaled: its part of the spool may go."""
 
-    async def interrupt(self, *, kill: bool = False) -> bool:
+    async def interrupt(self, *, kill: bool = False, cell: int | None = None) -> bool:
         """SIGINT to the running cell; after the grace time SIGKILL when `kill`.
 
-        True when the cell has stopped (or none ran). Needs no lease.
+        `cell` names the one that is meant: another one is never hit. True when the cell has
+        stopped (or does not run). Needs no lease.
         """
 
     async def end(self, *, reason: Literal["closed", "restart"]) -> None:

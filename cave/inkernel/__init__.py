@@ -31,6 +31,8 @@ control channel (its own thread, also while a cell runs)
     cave_status_request     Reply: number (of the newest IOPub message), lost (messages that
                             the spool could not take),
                             lease, admitted, running {cell, msg_id, statement, of, line}
+    cave_interrupt_request  cell (None: any); needs no lease. SIGINT that hits this cell or none.
+                            Reply: msg_id of the cell that is stopped, None when it does not run
     cave_admit_request      foreign clients may run cells from now on
     cave_end_request        finish: run atexit functions, drop the namespace, exit with 0
 

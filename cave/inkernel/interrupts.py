@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
+
+_FRESH = 1.0
+"""Seconds in which a signal that was sent is handled, if it is by us."""
 
 
 class Interrupts:
     """The handler of SIGINT, and the window in which it may raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, running: Callable[[], object]) -> None:
+        self._running = running
+        """What runs now, as an object of its own for each request."""
         self.fired = False
         """Whether SIGINT has come since `reset`."""
+        self._aim: tuple[object, float] = (None, 0.0)
         self._depth = 0
         self._pending = False
         self._task: asyncio.Future[object] | None = None
@@ -32,8 +40,17 @@ class Interrupts:
     def reset(self) -> None:
         self.fired = self._pending = False
 
+    def aim(self, running: object) -> None:
+        """Raise SIGINT for what runs, from any thread; it does not hit what comes after."""
+        self._aim = running, time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Called in the main thread between two bytecodes."""
+        (aim, at), self._aim = self._aim, (None, 0.0)
+        # an older one went to a handler of the cell's own
+        if aim is not None and aim is not self._running() and time.monotonic() - at < _FRESH:
+            return
         if not self._depth:
             self._pending = True  # for this request's code, if that has not begun
             return

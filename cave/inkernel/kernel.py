@@ -42,6 +42,8 @@ _FOREIGN = {
     "connect_request",
 }
 _ON_CONTROL = {"kernel_info_request", "connect_request", "interrupt_request", "usage_request"}
+_FREE = {"cave_hello_request", "cave_status_request", "cave_interrupt_request"}
+"""Requests on the control channel that need no lease."""
 _BOUND = 10
 """How many long outputs stay bound as `_output_N`."""
 _HINT = (
@@ -76,8 +78,8 @@ class Kernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         self.settings: Settings = kwargs["parent"].settings
         self.publisher: Publisher = kwargs["iopub_thread"]
-        self.interrupts = Interrupts()
         self.running: Running | None = None
+        self.interrupts = Interrupts(lambda: self.running)
         self.lease = 0
         self.admitted = False
         self._fence = threading.Lock()
@@ -93,6 +95,7 @@ class Kernel(IPythonKernel):
             **keep,
             "cave_hello_request": self._answer(self._hello),
             "cave_status_request": self._answer(self._status),
+            "cave_interrupt_request": self._answer(self._interrupt),
             "cave_admit_request": self._answer(self._admit),
             "cave_end_request": self._answer(self._end),
             "shutdown_request": self._answer(self._end),
@@ -110,6 +113,7 @@ class Kernel(IPythonKernel):
             if refusal is None and kind == "execute_request":
                 number = cave.get("cell")
                 msg_id = msg["header"]["msg_id"]
+                self.interrupts.reset()  # before it can be aimed at
                 self.running = Running(number, msg_id, time.time(), foreign=number is None)
         if refusal is None:
             return True
@@ -145,7 +149,7 @@ class Kernel(IPythonKernel):
             kind = parent["header"]["msg_type"]
             lease = _cave(parent).get("lease")
             with self._fence:
-                if lease is None and kind not in {"cave_hello_request", "cave_status_request"}:
+                if lease is None and kind not in _FREE:
                     refusal: dict[str, str] | None = {"ename": "NotAttached", "evalue": _HINT}
                 else:
                     refusal = self._fenced(lease) if lease is not None else None
@@ -161,6 +165,13 @@ class Kernel(IPythonKernel):
 
     def _status(self, _content: Message) -> Message:
         return self._state()
+
+    def _interrupt(self, content: Message) -> Message:
+        running, wanted = self.running, content.get("cell")
+        if running is None or (wanted is not None and running.cell != wanted):
+            return {"msg_id": None}
+        self.interrupts.aim(running)
+        return {"msg_id": running.msg_id}
 
     def _admit(self, content: Message) -> Message:
         self.admitted = bool(content.get("admit", True))
@@ -218,7 +229,8 @@ class Kernel(IPythonKernel):
     # -- cells -------------------------------------------------------------------------------
 
     def pre_handler_hook(self) -> None:
-        self.interrupts.reset()
+        if self.running is None:
+            self.interrupts.reset()
         self.interrupts.install()
 
     def post_handler_hook(self) -> None:
@@ -237,6 +249,7 @@ class Kernel(IPythonKernel):
         assert running is not None
         self._ended = {"status": "error", "ename": "Lost", "evalue": "the kernel lost the cell"}
         self.publisher.capture.begin(running.msg_id)
+        self.publisher.follow(running.msg_id)
         if running.cell is not None:
             self._number(running.cell)
         try:
@@ -270,6 +283,7 @@ class Kernel(IPythonKernel):
             publisher._really_send(frames)
 
         publisher.schedule(publish)
+        publisher.follow(None)
         self.running = None
 
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> Message:  # noqa: FBT001

@@ -52,7 +52,8 @@ class Objects:
             with self._kernel.interrupts.window():
                 content, buffers = handle(parent)
         except BaseException as exc:
-            return {"status": "error", "ename": type(exc).__name__, "evalue": _text(exc)}, []
+            fault = {"ename": type(exc).__name__, "evalue": _text(exc), "module": _lacking(exc)}
+            return {"status": "error", **fault}, []
         return {"status": "ok", **content}, buffers
 
     # -- verbs -------------------------------------------------------------------------------
@@ -164,6 +165,12 @@ def _write(fd: int, view: memoryview, offset: int) -> None:
     done = 0
     while done < view.nbytes:
         done += os.pwrite(fd, view[done : done + _SLICE], offset + done)
+
+
+def _lacking(exc: BaseException) -> str | None:
+    """The module whose absence is the cause."""
+    cause = exc.__cause__
+    return cause.name if isinstance(cause, ModuleNotFoundError) else None
 
 
 def _text(exc: BaseException) -> str:

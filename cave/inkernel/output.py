@@ -38,6 +38,8 @@ BIND_FROM = 20_000
 """Characters from which a cell's text is bound as `_output_N`."""
 BIND_UP_TO = 32 << 20
 """Characters up to which it is; longer text is only in the spool (and the host's blobs)."""
+TOLD_EVERY = 1.0
+"""Seconds between notes on late output that was not sent."""
 _PARENTS = 256
 _DRAIN = 100
 _PATIENCE = 0.005
@@ -147,6 +149,8 @@ class Publisher(IOPubThread):
         self.spool = spool
         self.quota = Quota()
         self.capture = Capture()
+        self._running: str | None = None
+        self._withheld: dict[str, tuple[dict[str, Any], int]] = {}
         self.activity: Callable[[], None] = lambda: None
         self.forked = False
         os.register_at_fork(after_in_child=self._fork)
@@ -164,6 +168,33 @@ class Publisher(IOPubThread):
         size = sum(map(len, msg[at + 5 :]))
         if self.quota.admits(topic, msg[at + 3], size):
             super()._really_send([*msg[:at], b"%d" % number, *msg[at:]], *args, **kwargs)
+        else:
+            self._withhold(msg[at + 3], size)
+
+    def follow(self, msg_id: str | None) -> None:
+        """From here on in the queue the cell of that request runs."""
+        self.schedule(lambda: setattr(self, "_running", msg_id))
+
+    def _withhold(self, header: bytes, size: int) -> None:
+        """Above the cap; the host reads that from the spool when the cell ends, if it will."""
+        parent = json.loads(header)
+        if parent.get("msg_id") == self._running:
+            return
+        msg_id = str(parent.get("msg_id"))
+        if not self._withheld:
+            self.io_loop.call_later(TOLD_EVERY, self._tell_withheld)
+        _, before = self._withheld.get(msg_id, (parent, 0))
+        self._withheld[msg_id] = (parent, before + size)
+
+    def _tell_withheld(self) -> None:
+        """Output of cells that have ended, and have used their cap, is named if not sent."""
+        withheld, self._withheld = self._withheld, {}
+        for parent, size in withheld.values():
+            text = f"\n[... {size:,} bytes of late output are in the kernel's spool only ...]\n"
+            content = {"name": "stdout", "text": text}
+            note = self.session.msg("stream", content, parent=parent, metadata={"cave": "note"})
+            # not a topic of output: the cap does not count it
+            self._really_send(self.session.serialize(note, ident=b"cave.note"))
 
 
 class Stream(OutStream):

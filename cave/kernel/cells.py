@@ -251,6 +251,8 @@ class Gap:
             run.take(message)
             if run.done.is_set():
                 self._finish(run)
+        elif message.metadata.get("cave") == "note":
+            return  # it tells what the spool itself holds
         elif message.type in OUTPUTS and message.number not in self._skip:
             self._add_late(message)
 

@@ -33,6 +33,8 @@ class Refused(CaveError):
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.name = str(content.get("ename", ""))
         self.text = str(content.get("evalue", ""))
+        self.module = str(content.get("module") or "")
+        """The module that the kernel lacks, when that is the cause."""
         super().__init__(f"{self.name}: {self.text}")
 
 

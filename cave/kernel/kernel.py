@@ -234,6 +234,8 @@ class Kernel:
         await asyncio.to_thread(_feed, gap, self._tape.messages(after=after, upto=upto))
         self._newest = max(self._newest, upto)
         cut = [run for run in gap.still_open() if run.cell is not None and run.cell == running]
+        # those of foreign clients are told by `on_foreign` when they have ended
+        self._foreign |= {run.msg_id: run for run in gap.still_open() if run.cell is None}
         for run in cut:
             run.on_output = on_output
             self._client.cells[run.msg_id] = run
@@ -289,13 +291,18 @@ class Kernel:
 
     # -- stopping ----------------------------------------------------------------------------
 
-    async def interrupt(self, *, kill: bool = False, grace: float = GRACE) -> bool:
-        """SIGINT to the running cell; after `grace` seconds SIGKILL when `kill`."""
+    async def interrupt(
+        self, *, kill: bool = False, grace: float = GRACE, cell: int | None = None
+    ) -> bool:
+        """SIGINT to the running cell; after `grace` seconds SIGKILL when `kill`.
+
+        With `cell` only that cell is meant: when it does not run (any more) nothing is sent.
+        """
         if self.death is not None:
             return True
         try:
             async with asyncio.timeout(grace):
-                if not await self._stop():
+                if not await self._stop(cell):
                     return True
         except TimeoutError:
             if not kill:
@@ -306,23 +313,38 @@ class Kernel:
             return True
         return True
 
-    async def _stop(self) -> bool:
+    async def _stop(self, cell: int | None) -> bool:
         """Interrupt what runs, and wait until it has stopped. False when nothing ran."""
-        # the question may go unanswered while C code holds the interpreter: then something runs
-        asked = asyncio.ensure_future(self._running())
+        ours = [run for run in self._client.cells.values() if cell in {None, run.cell}]
+        if ours and cell is not None:  # it may be on its way to the kernel
+            await self._begun(ours[0])
+        asked = asyncio.ensure_future(self._ask_to_stop(cell))
         try:
             await asyncio.wait([asked], timeout=0.5)
-            if asked.done() and asked.result() is None:
-                return False
-            self._process.send(signal.SIGINT)
-            before = await asked
+            if not asked.done() and (cell is None or ours):
+                # C code holds the interpreter; perhaps a system call of its heeds the signal
+                self._process.send(signal.SIGINT)
+            stopped = await asked
         finally:
             asked.cancel()
         pause = 0.005
-        while (now := await self._running()) is not None and now == before:
+        while stopped is not None and await self._running() == stopped:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.1)
-        return True
+        return stopped is not None
+
+    async def _begun(self, run: Cell) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (run.started, run.done)]
+        await asyncio.wait(waits, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _ask_to_stop(self, cell: int | None) -> str | None:
+        """The id of the cell that the kernel interrupts for us; None when it does not run."""
+        asked = {"cell": cell}
+        reply = await self._client.request("control", "cave_interrupt_request", asked)
+        found = reply.content.get("msg_id")
+        return None if found is None else str(found)
 
     async def _running(self) -> str | None:
         running = (await self.status()).get("running")

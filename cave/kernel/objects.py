@@ -48,7 +48,7 @@ class Objects:
                 "shell", "cave_put_request", content, lease=lease, buffers=views
             )
         except Refused as exc:
-            raise PutError(f"cannot put {names}: {exc.text or exc.name}") from exc
+            raise PutError(f"cannot put {names}: {self._why(exc)}") from exc
         except (OSError, MemoryError) as exc:
             self._client.check()
             raise PutError(
@@ -56,6 +56,15 @@ class Objects:
                 f"the data to a file and read that in a cell"
             ) from exc
         return cells.variables_of(reply.content.get("variables"))
+
+    def _why(self, exc: Refused) -> str:
+        if not exc.module:
+            return exc.text or exc.name
+        package, python = exc.module.partition(".")[0], self.peer.executable
+        return (
+            f"{exc.text}; the kernel's interpreter {python} lacks the module {exc.module!r}; "
+            f"type: {python} -m pip install {package}"
+        )
 
     @property
     def _door_is_there(self) -> bool:

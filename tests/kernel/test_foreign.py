@@ -121,6 +121,35 @@ def test_admitted_clients_run_cells_that_the_host_is_told_of(
     assert text(host.run("shared")) == "[1, 2]"
 
 
+def test_a_foreign_cell_that_runs_at_the_catch_up_is_told_at_its_end(
+    make_host: Callable[..., Host],
+) -> None:
+    """A host that comes in the middle of another client's cell gets all of it, once."""
+    host = make_host()
+    kernel = host.start()
+    mine = host.run("1")
+    host(kernel.admit_foreign(lease=1))
+    client = BlockingKernelClient(connection_file=str(kernel.facts.connection_file))
+    client.load_connection_file()
+    client.start_channels()
+    told: list[SpooledCell] = []
+    try:
+        client.wait_for_ready(timeout=LIMIT)
+        client.execute("import time; print('a', flush=True); time.sleep(0.7); print('b')")
+        host(asyncio.sleep(0.3))
+        kernel.on_foreign = told.append
+        (found,) = host(kernel.catch_up(lease=2, after=mine.spool, running=None))
+        assert isinstance(found, SpooledCell)
+        assert found.executed is None
+        host.lease = 2
+        host.run("2")
+    finally:
+        client.stop_channels()
+        client.context.term()
+    assert [text(cell.executed) for cell in told if cell.executed] == ["a\nb\n"]
+    assert told[0].source.startswith("import time")
+
+
 def test_a_second_client_gets_every_message_undisturbed(
     host: Host, client: BlockingKernelClient
 ) -> None:

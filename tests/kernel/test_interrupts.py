@@ -172,3 +172,51 @@ def test_a_deaf_cell_over_its_limit_is_killed(make_host: Callable[..., Host]) ->
     assert not done.kept
     assert text(done) == "partial\n"
     assert 2 < time.monotonic() - began < 4
+
+
+def test_an_interrupt_that_names_a_cell_hits_no_other(host: Host) -> None:
+    """Fired at any moment around a cell's end, it stops that cell or nothing."""
+    import random
+
+    async def storm() -> set[str]:
+        ended = set()
+        for _ in range(40):
+            first, second = next(host.numbers), next(host.numbers)
+            source = "z = sum(range(2000)); print(z)"
+            cells = [asyncio.ensure_future(host.send(source, cell=n)) for n in (first, second)]
+            await asyncio.sleep(random.random() * 0.01)
+            assert await host.kernel.interrupt(cell=first)
+            ended.add((await cells[1]).status)
+            await cells[0]
+        return ended
+
+    assert host(storm()) == {"ok"}
+
+
+def test_an_interrupt_reaches_the_cell_that_it_names(host: Host) -> None:
+    """Also when the cell is still on its way; one with another number is not stopped."""
+
+    async def named() -> tuple[bool, bool, str]:
+        number = next(host.numbers)
+        cell = asyncio.ensure_future(host.send("while True: pass", cell=number))
+        await asyncio.sleep(0)
+        other = await host.kernel.interrupt(cell=number + 1)
+        assert not cell.done()
+        mine = await host.kernel.interrupt(cell=number)
+        return other, mine, (await cell).status
+
+    assert host(named()) == (True, True, "interrupted")
+
+
+def test_an_interrupt_after_a_deaf_cell_is_not_lost(host: Host) -> None:
+    """What was aimed at a cell with a SIGINT handler of its own does not cover the next."""
+
+    async def deaf() -> None:
+        source = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+        cell = asyncio.ensure_future(host.send(source + "; time.sleep(1.3)"))
+        await asyncio.sleep(0.1)
+        await host.kernel.interrupt(grace=0.05)
+        await cell
+
+    host(deaf())
+    assert host.run("while True: pass", timeout=0.1).kept

@@ -71,5 +71,32 @@ def test_late_output_is_found_again_after_a_gap(host: Host) -> None:
     ]
 
 
+def test_late_output_above_the_cap_is_named(host: Host) -> None:
+    """What a thread puts out above the cap of its ended cell is told by its size, not dropped."""
+    source = (
+        "import threading, time\ndef flood():\n    time.sleep(0.2)\n"
+        "    for _ in range(30): print('x' * 99_999)\nthreading.Thread(target=flood).start()"
+    )
+
+    async def flooded() -> tuple[int, str]:
+        noted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def came(output: SpooledOutput) -> None:
+            if "of late output" in text_of(output) and not noted.done():
+                noted.set_result(text_of(output))
+
+        host.kernel.on_late = came
+        ended = await host.send(source)
+        note = await noted
+        host.kernel.on_late = None
+        return ended.spool, note
+
+    after, note = host(flooded())
+    size = int(note.partition("[... ")[2].partition(" bytes")[0].replace(",", ""))
+    assert 1_000_000 < size < 3_100_000
+    (again,) = host(host.kernel.catch_up(lease=host.lease, after=after, running=None)) or [None]
+    assert again is None or "of late output" not in text_of(again)  # type: ignore[arg-type]
+
+
 def text_of(output: SpooledOutput) -> str:
     return "".join(out.text for out in output.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -190,3 +191,17 @@ def test_an_interrupt_during_a_put_loses_no_reply(host: Host) -> None:
 
     host(storm())
     assert text(host.run("'well'")) == "'well'"
+
+
+def test_a_module_that_the_kernel_lacks_is_named_with_the_cure(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PutError says which module, whose interpreter lacks it, and what to type."""
+    (tmp_path / "only_here.py").write_text("class Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    thing = importlib.import_module("only_here").Thing()
+    with pytest.raises(PutError) as refused:
+        host(host.kernel.put({"thing": thing}, lease=host.lease))
+    python = host.kernel.facts.executable
+    for part in ("'thing'", "lacks the module 'only_here'", f"{python} -m pip install only_here"):
+        assert part in str(refused.value)
