@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from cave.kernel import Kernel, adopt
 from cave.ports import SpooledCell
 from tests.kernel._host import Host, text
 
@@ -137,8 +138,12 @@ def test_a_foreign_cell_that_runs_at_the_catch_up_is_told_at_its_end(
         client.wait_for_ready(timeout=LIMIT)
         client.execute("import time; print('a', flush=True); time.sleep(0.7); print('b')")
         host(asyncio.sleep(0.3))
-        kernel.on_foreign = told.append
-        (found,) = host(kernel.catch_up(lease=2, after=mine.spool, running=None))
+        host(kernel.detach())
+        again = host(adopt(host.root / "session", 1))
+        assert isinstance(again, Kernel)
+        host.kernels.append(again)
+        again.on_foreign = told.append
+        (found,) = host(again.catch_up(lease=2, after=mine.spool, running=None))
         assert isinstance(found, SpooledCell)
         assert found.executed is None
         host.lease = 2
