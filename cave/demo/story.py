@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import textwrap
 from typing import Any
 
@@ -12,10 +13,8 @@ import click
 import cave
 from cave import demo
 from cave.demo.script import REQUESTS, Request, operator
-from cave.turn import Cell, Turn
-
-OUTPUT_LINES = 14
-"""Lines of a cell's text that the story shows."""
+from cave.display.safe import visible
+from cave.turn import Turn
 
 
 def tell(*, model: str | None = None, keep: bool = False) -> int:
@@ -23,6 +22,7 @@ def tell(*, model: str | None = None, keep: bool = False) -> int:
     name = f"demo-{secrets.token_hex(2)}"
     _introduce(name, model)
     session = cave.open(name, operator=model or operator())
+    session.narration = sys.stdout  # the cells are told as they run: a model may take minutes
     failed = 0
     try:
         _say(f"A kernel is up (pid {session.kernel.pid}). Three frames go in:")
@@ -40,7 +40,7 @@ def tell(*, model: str | None = None, keep: bool = False) -> int:
 
 
 def _introduce(name: str, model: str | None) -> None:
-    click.secho(f"cave demo: session {name}", bold=True)
+    _title(f"cave demo: session {name}")
     if model:
         _say(f"{model} is the operator: it decides every cell below.")
         return
@@ -57,34 +57,18 @@ def _say(text: str) -> None:
     click.echo(textwrap.fill(text, 88))
 
 
+def _title(text: str) -> None:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    click.secho(text, bold=True, color=False if plain else None)
+
+
 def _tell_turn(session: cave.Session, request: Request) -> bool:
     click.echo()
-    click.secho(textwrap.fill(f"> {request.prompt}", 88, subsequent_indent="  "), bold=True)
-    turn = session.ask(request.prompt)
-    for cell in turn.cells:
-        _tell_cell(cell)
-    return _tell_end(session, request, turn)
-
-
-def _tell_cell(cell: Cell) -> None:
-    click.echo()
-    click.secho(f"  [{cell.n}] {cell.note or 'cell'}", fg="cyan")
-    click.echo(textwrap.indent(cell.source.strip(), "      "))
-    lines = cell.text.splitlines()
-    shown = lines[:OUTPUT_LINES]
-    if len(lines) > OUTPUT_LINES:
-        shown.append(f"... {len(lines) - OUTPUT_LINES} more lines")
-    colour = None if cell.ok else "red"
-    for line in shown:
-        click.secho(f"    | {line}", fg=colour)
-
-
-def _tell_end(session: cave.Session, request: Request, turn: Turn) -> bool:
-    click.echo()
+    _title(textwrap.fill(f"> {request.prompt}", 88, subsequent_indent="  "))
+    turn: Turn = session.ask(request.prompt)
     if turn.status != "done":
-        _say(f"  This turn ended as {turn.status}: {turn.reason}")
         return False
-    click.echo(textwrap.indent(turn.answer.strip(), "  "))
+    click.echo(textwrap.indent(visible(turn.answer.strip()), "  "))
     if request.returns is not None and request.returns not in session:
         _say(f"  The operator made no variable {request.returns!r}.")
         return False
@@ -93,7 +77,7 @@ def _tell_end(session: cave.Session, request: Request, turn: Turn) -> bool:
 
 def _take_back(session: cave.Session) -> None:
     click.echo()
-    click.secho("What is in the session now, and what comes back to this process:", bold=True)
+    _title("What is in the session now, and what comes back to this process:")
     click.echo(textwrap.indent(repr(session.vars), "    "))
     late: Any = session.get("late", None)
     if late is not None:
