@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import platform
@@ -35,7 +36,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Try everything that a session needs on this machine."""
     findings = [_python(), _packages(), _extras()]
-    findings.append(_tried("settings", lambda: str(config.Settings.load())))
+    findings.append(_tried("settings", _settings))
     findings.append(_tried("home", _home))
     findings.append(_tried("journal", _journal))
     findings.append(_tried("kernel", _kernel))
@@ -86,6 +87,11 @@ def _extras() -> Finding:
     return Finding("missing", "extras", f"pip install 'cave-runtime[{','.join(absent)}]'")
 
 
+def _settings() -> str:
+    found = dataclasses.asdict(config.Settings.load())
+    return ", ".join(f"{key} {value}" for key, value in found.items() if value is not None)
+
+
 def _home() -> str:
     path = home.at().path
     probe = path / f".probe-{os.getpid()}"
@@ -96,7 +102,7 @@ def _home() -> str:
 
 def _journal() -> str:
     rows = portal().call(home.at().sessions())
-    return f"{len(rows)} sessions"
+    return "1 session" if len(rows) == 1 else f"{len(rows)} sessions"
 
 
 def _kernel() -> str:

@@ -74,6 +74,7 @@ def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
     assert json.loads(Path("q3.ipynb").read_text())["nbformat"] == 4
     closed = cave("close", "q3")
     assert "sales (DataFrame)" in closed.stderr
+    assert closed.stderr.count("closed 'q3'") == 1
     cave("rm", "q3", "--yes")
     assert json.loads(cave("ls", "--json").stdout) == []
 
@@ -90,14 +91,20 @@ def test_a_wrong_name_proposes_the_right_one(desk: Path) -> None:
 
 def test_exit_codes_and_errors(desk: Path) -> None:
     """A failing cell is 1, a usage error 2, no model 1 with what to type, over budget 4."""
-    assert "ZeroDivisionError" in cave("run", "e", "-", stdin="1/0", code=1).stdout
+    failed = cave("run", "e", "-", stdin="x = 1\n1/0", code=1)
+    assert "ZeroDivisionError" in failed.stdout
+    assert "line 2" in failed.stderr
     cave("run", "e", "absent.py", code=2)
     cave("ask", "a/b", "hi", code=2)
     cave("nonsense", code=2)
     assert "ANTHROPIC_API_KEY" in cave("ask", "e", "hi", code=1).stderr
+    dead = "openai:m@http://127.0.0.1:9/v1"
+    refused = cave("ask", "e", "hi", "--model", dead, code=1).stderr
+    assert refused.count("connection to http://127.0.0.1:9/v1 failed") == 1
     Path("loop.py").write_text("steps = ['a = 1', 'b = 2', 'c = 3']\n")
     done = cave("ask", "e", "hi", "--model", "script:loop.py", "--steps", "2", code=4)
-    assert "over_budget" in done.stderr
+    assert done.stderr.count("over_budget") == 1
+    assert "cave resume e --steps" in done.stderr
     Path("end.py").write_text("steps = ['print(a + b)']\n")
     assert cave("resume", "e", "--model", "script:end.py").stdout.strip() == "3"
     bad = cave("ask", "e", "hi", "--data", "absent.csv", code=2)
@@ -180,6 +187,8 @@ def test_data_of_every_kind(desk: Path) -> None:
         " db.execute('select sum(amount) from sales').fetchone()[0])",
     )
     assert done.stdout.strip() == "2 2 2 ['one', 'two'] 4.0"
+    cave("get", "d", "t", "-o", "back.tsv")
+    assert Path("back.tsv").read_text() == Path("t.tsv").read_text()
 
 
 def test_ask_alone_is_a_prompt_loop(desk: Path) -> None:
@@ -280,5 +289,37 @@ def test_demo_tells_its_story(home: Path) -> None:
     assert "scripted operator" in done.stdout
     assert "KeyError" in done.stdout
     assert "late = session['late']" in done.stdout
+    assert done.stdout.count("late = late.merge(") == 1
     assert "flights (" in done.stdout
     assert json.loads(cave("ls", "--json").stdout) == []
+
+
+def test_the_demo_is_told_once_at_a_terminal(home: Path) -> None:
+    """Where stdout and stderr are one terminal, each cell stands there once; NO_COLOR is heard."""
+    import pexpect
+
+    told = pexpect.run(
+        f"{sys.executable} -c 'from cave.cli import main; main()' demo",
+        timeout=110,
+        encoding="utf-8",
+        env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+    )
+    assert told.count("late = late.merge(") == 1
+    assert "\x1b" not in told
+
+
+def test_at_a_terminal_lines_fit(desk: Path) -> None:
+    """show, log and vars cut their lines at the edge of a terminal, and leave them to a pipe."""
+    import pexpect
+
+    cave("put", "w", "sales.csv")
+    for verb in ("show", "log", "vars"):
+        shown = pexpect.run(
+            f"{sys.executable} -c 'from cave.cli import main; main()' {verb} w",
+            timeout=60,
+            encoding="utf-8",
+            dimensions=(24, 60),
+            env={k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}},
+        )
+        assert max(map(len, shown.splitlines())) == 60
+        assert max(map(len, cave(verb, "w").stdout.splitlines())) > 60

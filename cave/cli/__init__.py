@@ -7,7 +7,10 @@ Data goes to stdout, narration to stderr; reading verbs take `--json`. Exit code
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import signal
 import sys
 from typing import Any, ClassVar
 
@@ -75,6 +78,16 @@ def narrate(text: str) -> None:
     click.echo(text, err=True)
 
 
+def columns() -> int | None:
+    """The width of the terminal that stdout is; None where it is none, and lines stay whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def counted(number: int, what: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """The entry point of the `cave` command."""
     try:
@@ -94,4 +107,6 @@ def main(arguments: list[str] | None = None) -> Any:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    with contextlib.suppress(ValueError):  # only the main thread may; from now on Ctrl-C just ends
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code if isinstance(code, int) else 0)

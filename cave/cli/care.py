@@ -11,7 +11,7 @@ import click
 import cave as api
 from cave import facade
 from cave.cli import narrate
-from cave.cli.look import existing, jsonable
+from cave.cli.look import existing, fold, jsonable
 
 
 @click.command()
@@ -29,8 +29,10 @@ def interrupt(ctx: click.Context, name: str, kill: bool) -> None:
 @click.argument("name")
 def close(name: str) -> None:
     """End the kernel of session NAME; the journal stays. Says what is lost with it."""
+    history = fold(name)
     facade.reach(name).close()
-    narrate(f"closed {name!r}")
+    if not (history.kernel and history.variables):  # else it has said so, with the names
+        narrate(f"closed {name!r}")
 
 
 @click.command()

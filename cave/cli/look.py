@@ -15,7 +15,9 @@ import click
 
 import cave as api
 from cave import artefacts, config, home
-from cave.cli import narrate
+from cave.cli import columns, counted, narrate
+from cave.display.tables import fitted
+from cave.display.terminal import at_terminal
 from cave.events import Event
 from cave.history import History
 from cave.portal import portal
@@ -148,7 +150,7 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo("\n".join(_shown(name, row, history)))
+        click.echo(fitted("\n".join(_shown(name, row, history)), columns()))
 
 
 def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
@@ -159,17 +161,19 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
     tokens = f"{usage.input_tokens + usage.cache_read_tokens:,} in, {usage.output_tokens:,} out"
     estimate = " (estimated)" if usage.estimated else ""
     usd = "unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    turns, cells = counted(len(history.turns), "turn"), counted(len(history.cells), "cell")
     lines = [
         f"session   {name}, made {_ago(row.created)}, changed {_ago(row.changed)}",
         f"kernel    {serves}" + (f", profile {kernel.profile}" if kernel else ""),
-        f"work      {len(history.turns)} turns, {len(history.cells)} cells, {usage.seconds:.1f} s",
-        f"spent     {usage.model_calls} model calls, {tokens}{estimate}, {usd}",
+        f"work      {turns}, {cells}, {usage.seconds:.1f} s",
+        f"spent     {counted(usage.model_calls, 'model call')}, {tokens}{estimate}, {usd}",
         f"folder    {home.at().workdir(name)}",
     ]
     if history.running:
         lines.append(f"running   cell {history.running.cell}")
     if history.pending:
-        lines.append(f"waits     turn {history.pending.n}: {history.pending.reason}")
+        reason = at_terminal(history.pending.reason, name)
+        lines.append(f"waits     turn {history.pending.n}: {reason}")
     lines += [f"variable  {v.name}: {v.type} {v.summary}"[:160] for v in history.variables.values()]
     lines += [f"lost      {v.name}: {v.type}" for v in history.lost]
     lines += [
@@ -185,11 +189,15 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
 @click.option("--after", type=int, default=0, help="Only events with a higher number.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def log(name: str, follow: bool, after: int, as_json: bool) -> None:
-    """Print the journal of session NAME, an event a line."""
+    """Print the journal of session NAME, an event a line.
+
+    A terminal shows the beginning of each line; a pipe and --json get all of it.
+    """
     existing(name)
     while True:
         for event in events(name, after):
-            click.echo(json.dumps(jsonable(event)) if as_json else _line(event))
+            line = json.dumps(jsonable(event)) if as_json else fitted(_line(event), columns())
+            click.echo(line)
             after = event.seq
         if not follow:
             return
@@ -226,7 +234,7 @@ def vars_(name: str, as_json: bool) -> None:
     elif not rows:
         narrate("no variables; its kernel has ended" if history.kernels else "no variables yet")
     else:
-        click.echo(repr(rows))
+        click.echo(fitted(repr(rows), columns()))
 
 
 vars = vars_

@@ -13,6 +13,7 @@ import cave as api
 from cave import data
 from cave.cli import EXIT_CODES, narrate
 from cave.cli.look import existing, jsonable
+from cave.display.safe import visible
 from cave.errors import OperatorError
 from cave.turn import Cell, Turn
 
@@ -25,14 +26,14 @@ def _finish(result: Turn | Cell | None, *, as_json: bool = False) -> int:
                 click.echo(json.dumps(jsonable(result)))
             elif result.answer:
                 click.echo(result.answer)
-            if result.reason and not result.ok:
-                narrate(f"{result.status}: {result.reason}")
             return 1 if result.ok and result.reason else EXIT_CODES[result.status]
         case Cell():
             if as_json:
                 click.echo(json.dumps(jsonable(result)))
             elif result.text:
                 click.echo(result.text)
+            if result.error and result.error.traceback and not as_json:
+                narrate(visible(result.error.traceback))
             return 0 if result.ok else 130 if result.status == "interrupted" else 1
         case _:
             narrate("nothing waits in this session")
@@ -46,11 +47,13 @@ def _budget(steps: int | None) -> api.Budget | None:
 @click.command()
 @click.argument("name")
 @click.argument("prompt", required=False)
-@click.option("--data", "files", multiple=True, metavar="FILE|VAR=FILE", help="Put a file first.")
-@click.option("--model", help="Operator: anthropic:MODEL, openai:MODEL@URL, llama:FILE, ...")
+@click.option(
+    "--data", "files", multiple=True, metavar="FILE|VAR=FILE", help="Put a file in first."
+)
+@click.option("--model", help="As in `cave models`: anthropic, openai:MODEL@URL, llama:FILE, ...")
 @click.option("--steps", type=int, help="Most calls of the model in this turn.")
 @click.option("--returns", metavar="VAR", help="Print this variable after the answer.")
-@click.option("--wait", type=float, help="Seconds to wait for another process.")
+@click.option("--wait", type=float, help="Seconds to wait while another process works.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
 @click.pass_context
 def ask(
@@ -102,7 +105,7 @@ def _loop(session: api.Session, steps: int | None) -> None:
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--timeout", type=float, help="Seconds until the cell is stopped.")
-@click.option("--wait", type=float, help="Seconds to wait for another process.")
+@click.option("--wait", type=float, help="Seconds to wait while another process works.")
 @click.option("--json", "as_json", is_flag=True, help="Print the cell as JSON.")
 @click.pass_context
 def run(
@@ -129,7 +132,7 @@ def run(
 
 @click.command()
 @click.argument("name")
-@click.option("--model", help="Operator to go on with.")
+@click.option("--model", help="The model to go on with.")
 @click.option("--steps", type=int, help="Most calls of the model in the whole turn.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn or cell as JSON.")
 @click.pass_context
@@ -144,9 +147,13 @@ def resume(
 
 @click.command()
 @click.argument("name")
-@click.argument("items", nargs=-1, required=True, metavar="VAR=FILE...")
+@click.argument("items", nargs=-1, required=True, metavar="FILE|VAR=FILE...")
 def put(name: str, items: tuple[str, ...]) -> None:
-    """Put data files (csv, tsv, parquet, json, xlsx, sqlite) into session NAME."""
+    """Put data files (csv, tsv, parquet, json, xlsx, sqlite) into session NAME.
+
+    xlsx becomes a dict with a frame for each sheet, sqlite an open connection to a copy.
+    Without VAR= the file's name is the variable's.
+    """
     data.assignments(items)
     narrate(f"put {', '.join(data.load_into(api.open(name), items))}")
 

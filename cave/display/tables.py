@@ -110,6 +110,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in aligned)
 
 
+def fitted(text: str, columns: int | None) -> str:
+    """`text` with lines that end before the edge of a terminal; as it is without `columns`."""
+    if columns is None:
+        return text
+    return "\n".join(_cut(line, columns) for line in text.split("\n"))
+
+
+def _cut(line: str, columns: int) -> str:
+    if _width(line) <= columns:
+        return line
+    line = line[: max(columns - 3, 0)]
+    while _width(line) > columns - 3 and line:
+        line = line[:-1]
+    return line + "..."
+
+
 def _field(text: str) -> str:
     from cave.display.safe import visible
 

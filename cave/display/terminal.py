@@ -113,7 +113,9 @@ class TerminalFace:
         if self._lines > LINES:
             self._say(f"  │ ... {self._lines - LINES:,} more lines", "dim")
         mark, style = ("✓", "green") if event.status == "ok" else ("✗", "red")
-        fault = f" · {event.error.name}: {event.error.message}" if event.error else ""
+        fault = ""
+        if event.error:
+            fault = f" · {event.error.name}: {event.error.message}".removesuffix(": ")
         line = f"  {mark} cell {event.cell} {event.status} {event.seconds:.1f} s{fault}"
         self._say(line.replace("\n", " ")[:WIDTH], style)
         for change in _changes(event.delta):
@@ -121,9 +123,18 @@ class TerminalFace:
 
     def _ended(self, event: TurnFinished) -> None:
         if event.status != "done":
-            self._say(f"turn {event.turn} {event.status}: {event.reason}", "yellow")
+            self._say(f"turn {event.turn} {self._reason(event)}", "yellow")
         if event.answer and self._answer:
             self._say(event.answer)
+
+    def _reason(self, event: TurnFinished) -> str:
+        """Why the turn ended. The caller who prints the answer tells of an error as well."""
+        reason = event.reason
+        if not self._answer:
+            reason = "" if event.status == "failed" else at_terminal(reason, event.session)
+        if reason.startswith(event.status):
+            return reason
+        return f"{event.status}: {reason}" if reason else event.status
 
     def _say(self, text: str, style: str = "") -> None:
         """Write lines; a stream that is gone ends the narration, not the work."""
@@ -139,6 +150,13 @@ class TerminalFace:
             self._stream.flush()
         except (OSError, ValueError):
             self._stream = None
+
+
+def at_terminal(text: str, session: str) -> str:
+    """Advice that names calls of Python, as what to type at a terminal."""
+    longer = f"`cave resume {session} --steps ...`"
+    text = text.replace("s.resume(budget=cave.Budget(steps=...))", longer)
+    return text.replace("s.resume()", f"`cave resume {session}`")
 
 
 def _console(stream: TextIO) -> Any:

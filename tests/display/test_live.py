@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,20 @@ def test_output_is_limited_and_counted(events: list[Event]) -> None:
 def test_the_answer_is_left_to_the_caller(events: list[Event]) -> None:
     """With answer=False narration has no answer, so that it is printed once, on stdout."""
     assert "left latest" not in told(events, io.StringIO(), answer=False)
+
+
+def test_advice_is_what_to_type_there() -> None:
+    """Beside an answer on stdout advice names verbs of cave; an error is left to the caller."""
+    ends: list[Event] = [
+        TurnFinished(turn=2, status="interrupted", reason="interrupted; go on with s.resume()"),
+        TurnFinished(turn=3, status="failed", reason="the key was refused"),
+    ]
+    ends = [replace(end, session="q3") for end in ends]
+    assert told(ends, io.StringIO(), answer=False).splitlines() == [
+        "turn 2 interrupted; go on with `cave resume q3`",
+        "turn 3 failed",
+    ]
+    assert "turn 3 failed: the key was refused" in told(ends, io.StringIO())
 
 
 def test_a_terminal_gets_colours(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:

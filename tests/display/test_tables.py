@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cave.display import VarTable, mimebundle
-from cave.display.tables import size
+from cave.display.tables import fitted, size
 from cave.events import Variable
 
 DF = Variable("df", "DataFrame", (10_432, 8), 224_000, 3, "volatile", "region str, amount f64")
@@ -59,3 +59,11 @@ def test_the_html_has_a_row_for_each() -> None:
 def test_sizes_are_readable(count: int, said: str) -> None:
     """Bytes in the unit that people use."""
     assert size(count) == said
+
+
+def test_a_terminal_gets_lines_that_fit() -> None:
+    """Each line ends at the edge, wide characters counted; without a width all of it stands."""
+    assert fitted("abcdefgh\nabc", 6) == "abc...\nabc"
+    assert fitted("日本日本日本", 8) == "日本..."
+    assert fitted("abcdefgh", 8) == "abcdefgh"
+    assert fitted("x" * 500, None) == "x" * 500
