@@ -63,10 +63,11 @@ def missing() -> OperatorError:
     return OperatorError(
         "no model is named and no key was found; type one of\n"
         "  a key:          export ANTHROPIC_API_KEY=...\n"
-        '  an endpoint:    operator="openai:MODEL@http://localhost:11434/v1"'
+        "  an endpoint:    export CAVE_MODEL=openai:MODEL@http://localhost:11434/v1"
         "   (pip install 'cave-runtime[openai]')\n"
-        '  a local model:  operator="llama:/path.gguf"'
-        "   (pip install 'cave-runtime[local]', then `cave models pull`)",
+        "  a local model:  export CAVE_MODEL=llama:/path.gguf"
+        "   (pip install 'cave-runtime[local]', then `cave models pull`)\n"
+        "or name it for one call: operator=... in Python, --model ... at the terminal",
         reason="missing",
     )
 

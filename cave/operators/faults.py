@@ -113,7 +113,7 @@ def _what(reason: str, at: Provider) -> str:
         case "key":
             return f"the key was refused; type: export {at.key}=..."
         case "model":
-            return f"there is no model {at.model!r} at {at.url}; name one with operator='...'"
+            return f"there is no model {at.model!r} at {at.url}; name another"
         case "rate":
             return "too many requests, also after retries; ask again in a few minutes"
         case "request":

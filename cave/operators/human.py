@@ -57,8 +57,7 @@ class HumanOperator:
 async def _terminal(prompt: str) -> str:
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         raise OperatorError(
-            "operator 'human' needs a terminal to ask at, and there is none; "
-            "name a model with operator='...'",
+            "operator 'human' needs a terminal to ask at, and there is none; name a model instead",
             reason="missing",
         )
     return await anyio.to_thread.run_sync(input, prompt, abandon_on_cancel=True)

@@ -146,7 +146,7 @@ def checked_gguf(path: str | Path) -> Path:
     path = Path(path).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"no model file at {str(path)!r}; write operator='llama:/path.gguf', "
+            f"no model file at {str(path)!r}; write llama:/path.gguf, "
             f"or fetch one with `cave models pull`"
         )
     with path.open("rb") as file:

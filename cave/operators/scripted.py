@@ -150,7 +150,7 @@ def from_file(path: str | Path) -> ScriptedOperator:
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"no script at {str(path)!r}; write operator='script:FILE.py'")
+        raise ConfigError(f"no script at {str(path)!r}; write script:FILE.py")
     try:
         made = runpy.run_path(str(path), init_globals={"Finish": Finish})
     except Exception as error:

@@ -104,8 +104,9 @@ def test_without_a_model_there_are_three_lines_to_type():
     """A key, an endpoint, a local model."""
     text = str(missing())
     assert "export ANTHROPIC_API_KEY=..." in text
-    assert 'operator="openai:MODEL@http://localhost:11434/v1"' in text
-    assert 'operator="llama:/path.gguf"' in text
+    assert "CAVE_MODEL=openai:MODEL@http://localhost:11434/v1" in text
+    assert "CAVE_MODEL=llama:/path.gguf" in text
+    assert "--model" in text
     assert "pip install 'cave-runtime[local]'" in text
 
 
