@@ -71,12 +71,15 @@ def read(path: Path) -> Any:
     try:
         return reader(_existing(path))
     except ImportError as error:
-        raise ConfigError(
-            f"{path.name!r} needs {error.name}: pip install 'cave-runtime[excel]'"
-        ) from error
+        raise _unequipped(path, error) from error
     except (ValueError, OSError, ArithmeticError, KeyError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{path.name!r} cannot be read as {path.suffix[1:]}: {reason}") from error
+
+
+def _unequipped(path: Path, error: ImportError) -> ConfigError:
+    needs = error.name or "openpyxl"  # pandas does not name the package it misses
+    return ConfigError(f"{path.name!r} needs {needs}; type: pip install 'cave-runtime[excel]'")
 
 
 def _csv(path: Path) -> Any:
@@ -169,7 +172,7 @@ def load_into(session: Any, items: tuple[str, ...]) -> list[str]:
 
 
 def write(value: Any, path: Path) -> None:
-    """An object to a file by its suffix: csv, parquet, json, xlsx, npy, txt.
+    """An object to a file by its suffix: csv, tsv, parquet, json, xlsx, npy, txt.
 
     Raises `ConfigError` when the object does not fit the format.
     """
@@ -180,8 +183,9 @@ def write(value: Any, path: Path) -> None:
         table = frame()
     try:
         match suffix:
-            case ".csv" if table is not None:
-                table.to_csv(path, index=_has_index(table))
+            case ".csv" | ".tsv" if table is not None:
+                separator = "\t" if suffix == ".tsv" else ","
+                table.to_csv(path, sep=separator, index=_has_index(table))
             case ".parquet" if table is not None:
                 table.to_parquet(path)
             case ".xlsx" if table is not None:
@@ -199,12 +203,10 @@ def write(value: Any, path: Path) -> None:
             case _:
                 raise ConfigError(
                     f"a {type(value).__name__} cannot be written to {path.name!r}; "
-                    f"tables: .csv .parquet .xlsx .json, arrays: .npy, others: .json .txt"
+                    f"tables: .csv .tsv .parquet .xlsx .json, arrays: .npy, others: .json .txt"
                 )
     except ImportError as error:
-        raise ConfigError(
-            f"{path.name!r} needs {error.name}: pip install 'cave-runtime[excel]'"
-        ) from error
+        raise _unequipped(path, error) from error
     except (OSError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

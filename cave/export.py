@@ -143,7 +143,10 @@ def _prose(event: Event) -> str:
             ended = "" if event.status == "done" else f"*{event.status}: {event.reason}*"
             return "\n\n".join(filter(None, [event.answer, ended]))
         case ValuesPut():
-            return "Values put into the session:\n\n" + "\n".join(map(_row, event.variables))
+            return (
+                "Put into the session from outside (needed to run the cells below again):\n\n"
+                + "\n".join(map(_row, event.variables))
+            )
         case ValuesDeleted():
             return "Names deleted: " + ", ".join(f"`{name}`" for name in event.names)
         case KernelEnded() if event.lost or event.reason != "closed":
@@ -427,7 +430,8 @@ def _check_replaceable(path: Path) -> None:
     else:
         return
     raise ConfigError(
-        f"{str(path)!r} {why}; choose another name, or replace it with overwrite=True"
+        f"{str(path)!r} {why}; choose another name, or replace it with overwrite=True "
+        f"(at the terminal: --overwrite)"
     )
 
 
