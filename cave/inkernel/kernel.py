@@ -238,7 +238,7 @@ class Kernel(IPythonKernel):
 
     def boundary(self) -> None:
         """Between two statements of a cell: what was printed is on its way."""
-        self.mender.mend_builtins()
+        self.mender.between()
         self.interrupts.check()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):

@@ -34,6 +34,11 @@ class Mender:
         self.mend_streams()
         self._mend_names()
 
+    def between(self) -> None:
+        """What cannot wait for the cell's end; less than a statement costs."""
+        if not self._builtins.keys() <= vars(builtins).keys():
+            self.mend_builtins()
+
     def mend_builtins(self) -> None:
         """Names that are gone from builtins, or cannot be called any more, are back."""
         now = vars(builtins)
