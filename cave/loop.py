@@ -175,10 +175,10 @@ async def stop_cell(work: Work, *, kill: bool) -> Interruption:
         return Interruption(stopped=True, message="the model's call is given up; no cell ran")
     cell = f"cell {running.cell}"
     await _log_stop(journal, running.cell, "sigint")
-    stopped = await kernel.interrupt(kill=kill)
+    stopped = await kernel.interrupt(kill=kill, cell=running.cell)
     while stopped and kernel.death is None and journal.history.running is running:
         await asyncio.sleep(POLL)  # it was just being sent, or its end is being journaled
-        stopped = await kernel.interrupt(kill=kill)
+        stopped = await kernel.interrupt(kill=kill, cell=running.cell)
     if stopped and kernel.death is None:
         return Interruption(stopped=True, message=f"{cell} was interrupted")
     if stopped:
