@@ -74,6 +74,7 @@ class Session:
         while not self._ended.empty():
             ended = self._ended.get()
             how = f"signal {ended.signal}" if ended.signal else ended.reason
+            how += f": {ended.detail}" if ended.detail else ""
             _say(
                 f"cave: the kernel of {self.name!r} ended ({how}); lost with it: "
                 f"{names(ended.lost)}. A fresh kernel serves the session."
