@@ -107,10 +107,18 @@ def turn(shown: Shown) -> str:
     if shown.thinking:
         parts.append(f'<div class="c-news">{escaped(shown.thinking[-2_000:])}</div>')
     if shown.answer:
-        parts.append(f'<div class="c-answer">{markdown(shown.answer)}</div>')
+        parts.append(f'<div class="c-answer">{_answer(shown)}</div>')
     if shown.reason:
         parts.append(f'<p class="c-warn">{escaped(shown.reason)}</p>')
     return "".join(parts)
+
+
+def _answer(shown: Shown) -> str:
+    """The answer; columns stay columns where it is what the last cell printed."""
+    cells = [s.cell for s in shown.steps if s.cell is not None]
+    if "\n" in shown.answer and cells and cells[-1].text.strip("\n") == shown.answer.strip("\n"):
+        return f"<pre>{escaped(clip(shown.answer, TEXT))}</pre>"
+    return markdown(shown.answer)
 
 
 def _spent(usage: Usage) -> list[str]:

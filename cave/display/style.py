@@ -56,11 +56,11 @@ font:12px/1.45 var(--jp-code-font-family,ui-monospace,monospace)}
 .cave table{border-collapse:collapse;margin:.4em 0;font-size:12px;color:var(--c-fg);
 border:0;table-layout:auto}
 .cave .c-wide{overflow-x:auto}
-.cave th,.cave td{padding:.25em .8em;text-align:left;vertical-align:top;border:0;
+.cave.cave th,.cave.cave td{padding:.25em .8em;text-align:left;vertical-align:top;border:0;
 border-bottom:1px solid var(--c-line);white-space:nowrap;background:none;max-width:none}
-.cave th{color:var(--c-dim);font-weight:600}
-.cave td.c-num,.cave th.c-num{text-align:right;font-variant-numeric:tabular-nums}
-.cave td.c-text{white-space:normal;min-width:18em;overflow-wrap:anywhere;color:var(--c-dim)}
+.cave.cave th{color:var(--c-dim);font-weight:600}
+.cave.cave td.c-num,.cave.cave th.c-num{text-align:right;font-variant-numeric:tabular-nums}
+.cave.cave td.c-text{white-space:normal;min-width:18em;overflow-wrap:anywhere;color:var(--c-dim)}
 .cave code{font:12px var(--jp-code-font-family,ui-monospace,monospace);background:var(--c-soft);
 color:var(--c-fg);padding:.05em .3em;border-radius:3px}
 .cave [class^=ck]{color:var(--c-k)}
@@ -68,7 +68,8 @@ color:var(--c-fg);padding:.05em .3em;border-radius:3px}
 .cave [class^=cm]{color:var(--c-n)}
 .cave [class^=cc]{color:var(--c-dim);font-style:italic}
 """
-"""Everything under `.cave`; the short classes c? are pygments' token types."""
+"""Everything under `.cave`, written twice where JupyterLab's own rules for tables are as strong;
+the short classes c? are pygments' token types."""
 
 
 def framed(body: str) -> str:

@@ -92,6 +92,13 @@ def test_a_turn_shows_request_steps_and_answer(history: History) -> None:
     assert "KeyError: &#x27;airline&#x27;" in shown
 
 
+def test_a_printed_answer_keeps_its_columns() -> None:
+    """An answer that is what the last cell printed is no markdown."""
+    cell = Cell(1, "print(x)", outputs=(Output("stream", "a  1%\nb *2*\n", "stdout"),))
+    turn = Turn(1, "Which?", "a  1%\nb *2*", steps=(Step(1, "", cell),))
+    assert '<div class="c-answer"><pre>a  1%\nb *2*</pre></div>' in mimebundle(turn)["text/html"]
+
+
 def test_an_image_is_shown(history: History) -> None:
     """A PNG of a cell is an image with an address of its own."""
     sources = [v for n, v in read(history.cells[5]).attributes if n == "src"]
