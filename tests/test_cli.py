@@ -323,3 +323,24 @@ def test_at_a_terminal_lines_fit(desk: Path) -> None:
         )
         assert max(map(len, shown.splitlines())) == 60
         assert max(map(len, cave(verb, "w").stdout.splitlines())) > 60
+
+
+def test_ctrl_c_ends_the_demo(home: Path) -> None:
+    """Ctrl-C in a turn stops the story, not only the turn, and the session is deleted."""
+    import pexpect
+
+    demo = pexpect.spawn(
+        f"{sys.executable} -c 'from cave.cli import main; main()' demo",
+        timeout=60,
+        encoding="utf-8",
+        env={**os.environ, "TERM": "dumb"},
+    )
+    try:
+        demo.expect("turn 1")
+        demo.sendintr()
+        rest = demo.read()
+    finally:
+        demo.close(force=True)
+    assert demo.exitstatus == 130
+    assert "turn 3" not in rest
+    assert json.loads(cave("ls", "--json").stdout) == []

@@ -12,9 +12,16 @@ import click
 
 import cave
 from cave import demo
+from cave.cli import columns
 from cave.demo.script import REQUESTS, Request, operator
 from cave.display.safe import visible
+from cave.display.tables import fitted
 from cave.turn import Turn
+
+WIDTH = 88
+"""Characters of a line of prose, where the terminal has so many."""
+STEPS = 10
+"""Most steps of a turn: a small model that repeats itself ends, and the story goes on."""
 
 
 def tell(*, model: str | None = None, keep: bool = False) -> int:
@@ -27,9 +34,12 @@ def tell(*, model: str | None = None, keep: bool = False) -> int:
     try:
         _say(f"A kernel is up (pid {session.kernel.pid}). Three frames go in:")
         session.put(**{t: demo.load(t) for t in ("flights", "airlines", "planes")})
-        click.echo(textwrap.indent(repr(session.vars), "    "))
+        _table(repr(session.vars))
         for request in REQUESTS:
-            failed += not _tell_turn(session, request)
+            turn = _tell_turn(session, request)
+            if turn.status == "interrupted":
+                raise KeyboardInterrupt
+            failed += not _kept(session, request, turn)
         _take_back(session)
     finally:
         if not keep:
@@ -54,7 +64,11 @@ def _introduce(name: str, model: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(textwrap.fill(text, 88))
+    click.echo(textwrap.fill(text, min(WIDTH, columns() or WIDTH)))
+
+
+def _table(text: str) -> None:
+    click.echo(fitted(textwrap.indent(text, "    "), columns()))
 
 
 def _title(text: str) -> None:
@@ -62,13 +76,20 @@ def _title(text: str) -> None:
     click.secho(text, bold=True, color=False if plain else None)
 
 
-def _tell_turn(session: cave.Session, request: Request) -> bool:
+def _tell_turn(session: cave.Session, request: Request) -> Turn:
     click.echo()
-    _title(textwrap.fill(f"> {request.prompt}", 88, subsequent_indent="  "))
-    turn: Turn = session.ask(request.prompt)
+    width = min(WIDTH, columns() or WIDTH)
+    _title(textwrap.fill(f"> {request.prompt}", width, subsequent_indent="  "))
+    turn = session.ask(request.prompt, budget=cave.Budget(steps=STEPS))
+    if turn.status == "done":
+        click.echo(textwrap.indent(visible(turn.answer.strip()), "  "))
+    return turn
+
+
+def _kept(session: cave.Session, request: Request, turn: Turn) -> bool:
+    """Whether the turn did what was asked."""
     if turn.status != "done":
         return False
-    click.echo(textwrap.indent(visible(turn.answer.strip()), "  "))
     if request.returns is not None and request.returns not in session:
         _say(f"  The operator made no variable {request.returns!r}.")
         return False
@@ -78,11 +99,15 @@ def _tell_turn(session: cave.Session, request: Request) -> bool:
 def _take_back(session: cave.Session) -> None:
     click.echo()
     _title("What is in the session now, and what comes back to this process:")
-    click.echo(textwrap.indent(repr(session.vars), "    "))
-    late: Any = session.get("late", None)
+    _table(repr(session.vars))
+    try:
+        late: Any = session.get("late", None)
+    except cave.CaveError as error:  # a model may have made anything of that name
+        late = None
+        _say(f"  {error}")
     if late is not None:
         click.echo(f"\n    late = session['late']   # a {type(late).__name__} here")
-        click.echo(textwrap.indent(str(late.head(5)), "    "))
+        _table(str(late.head(5) if hasattr(late, "head") else late))
     usage = session.usage
     estimate = ", estimated" if usage.estimated else ""
     click.echo()
