@@ -57,7 +57,8 @@ class SessionBusy(CaveError, RuntimeError):
         seconds = max(0.0, time.time() - since)
         super().__init__(
             f"session {name!r} is operated by {holder} (pid {pid}) for {seconds:.0f} s now; "
-            f"wait with cave.open({name!r}, wait=60), or stop it with `cave interrupt {name}`"
+            f"wait with cave.open({name!r}, wait=60) or --wait 60, or stop it with "
+            f"`cave interrupt {name}`"
         )
         self.holder = holder
         self.pid = pid

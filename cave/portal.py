@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from cave.errors import ConfigError
+from cave.errors import CaveError, ConfigError
 
 T = TypeVar("T")
 
@@ -103,7 +103,10 @@ class Portal:
                 self.submit(on_interrupt())
         if fault is not None:
             raise fault
-        result: T = future.result()
+        try:
+            result: T = future.result()
+        except CaveError as error:  # what the caller did wrong is not found in our frames
+            raise error.with_traceback(None) from error.__cause__
         return result
 
     @contextmanager

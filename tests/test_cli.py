@@ -68,7 +68,8 @@ def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
     assert "cell.started" in cave("log", "q3").stdout
     shown = json.loads(cave("show", "q3", "--json").stdout)
     assert (shown["cells"], len(shown["turns"])) == (3, 1)
-    assert "kernel" in cave("show", "q3").stdout
+    pid = shown["kernel"]["pid"]
+    assert f"pid {pid}, Python" in cave("show", "q3").stdout
     assert [r["name"] for r in json.loads(cave("ls", "--json").stdout)] == ["q3"]
     cave("export", "q3", "-o", "q3.ipynb")
     assert json.loads(Path("q3.ipynb").read_text())["nbformat"] == 4
@@ -344,3 +345,17 @@ def test_ctrl_c_ends_the_demo(home: Path) -> None:
     assert demo.exitstatus == 130
     assert "turn 3" not in rest
     assert json.loads(cave("ls", "--json").stdout) == []
+
+
+def test_show_says_when_the_kernel_is_gone(desk: Path) -> None:
+    """show names a kernel whose process is gone as not running."""
+    import signal
+
+    import psutil
+
+    cave("run", "g", "-", stdin="x = 1")
+    pid = json.loads(cave("show", "g", "--json").stdout)["kernel"]["pid"]
+    assert "not running" not in cave("show", "g").stdout
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
+    assert f"pid {pid} (not running any more)" in cave("show", "g").stdout

@@ -338,3 +338,11 @@ def test_foreign_clients_are_refused_until_they_are_admitted() -> None:
     assert s["y"] == 42
     foreign = [c for c in s.history if c.origin == "foreign"]
     assert [(c.source, c.text) for c in foreign] == [("y += 1\nprint(y)", "42")]
+
+
+def test_an_error_of_the_caller_is_told_without_our_frames() -> None:
+    """What the caller did wrong ends in the caller's line and a few of ours, not in our insides."""
+    s = cave.open("frames")
+    with pytest.raises(cave.UnknownName) as caught:
+        s["nope"]
+    assert len(caught.traceback) < 8

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -153,11 +154,22 @@ def show(name: str, as_json: bool) -> None:
         click.echo(fitted("\n".join(_shown(name, row, history)), columns()))
 
 
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
     kernel, usage = history.kernel, history.usage
-    serves = (
-        f"number {kernel.kernel}, pid {kernel.pid}, Python {kernel.python}" if kernel else "none"
-    )
+    serves = "none"
+    if kernel:
+        gone = "" if _runs(kernel.pid) else " (not running any more)"
+        serves = f"number {kernel.kernel}, pid {kernel.pid}{gone}, Python {kernel.python}"
     tokens = f"{usage.input_tokens + usage.cache_read_tokens:,} in, {usage.output_tokens:,} out"
     estimate = " (estimated)" if usage.estimated else ""
     usd = "unknown" if usage.usd is None else f"${usage.usd:.4f}"
