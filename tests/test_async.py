@@ -29,7 +29,7 @@ def test_a_cancelled_run_is_stopped_and_its_end_is_journaled() -> None:
     async def work() -> list[tuple[int, str]]:
         async with cave.open_async("cut") as s:
             await s.run("import time\nn = 41")
-            for after in (0, 0.002, 0.01, 0.2):
+            for after in (0, 0.001, 0.002, 0.003, 0.005, 0.008, 0.01, 0.2) * 2:
                 await cancelled(s.run("time.sleep(20)\nn += 1"), after)
                 cell = await asyncio.wait_for(s.run("print(n)"), 10)
                 assert (cell.status, cell.text) == ("ok", "41")

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 _FRESH = 1.0
 """Seconds in which a signal that was sent is handled, if it is by us."""
+
+
+_LATE = 0.02
+"""Seconds after which a signal that was not taken is sent again."""
+
+
+def signal_main_thread() -> None:
+    """SIGINT to the thread that runs cells: a signal to the process may fall to another one,
+    and then a sleep in the cell goes on."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 class Interrupts:
@@ -27,6 +39,7 @@ class Interrupts:
         self.fired = False
         """Whether SIGINT has come since `reset`."""
         self._aim: tuple[object, float] = (None, 0.0)
+        self._kicked = False
         self._depth = 0
         self._pending = False
         self._task: asyncio.Future[object] | None = None
@@ -43,11 +56,23 @@ class Interrupts:
     def aim(self, running: object) -> None:
         """Raise SIGINT for what runs, from any thread; it does not hit what comes after."""
         self._aim = running, time.monotonic()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal_main_thread()
+
+    def kick(self) -> None:
+        """Signal again when the main thread has not taken the signal: it came just before a
+        system call, which it did not cut short."""
+        aim, at = self._aim
+        ours = signal.getsignal(signal.SIGINT) == self.handle
+        if ours and aim is not None and time.monotonic() - at > _LATE:
+            self._kicked = True
+            signal_main_thread()
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Called in the main thread between two bytecodes."""
         (aim, at), self._aim = self._aim, (None, 0.0)
+        kicked, self._kicked = self._kicked, False
+        if aim is None and kicked:
+            return  # what it was a reminder of was taken meanwhile
         # an older one went to a handler of the cell's own
         if aim is not None and aim is not self._running() and time.monotonic() - at < _FRESH:
             return

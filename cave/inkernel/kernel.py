@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import signal
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from IPython.core.error import StdinNotImplementedError
 from traitlets import Type
 
 from . import facts, retention
-from .interrupts import Interrupts
+from .interrupts import Interrupts, signal_main_thread
 from .mend import Mender
 from .objects import Objects
 from .output import Publisher, Stream
@@ -164,6 +163,7 @@ class Kernel(IPythonKernel):
         return {**facts.of_process(), **self._state()}
 
     def _status(self, _content: Message) -> Message:
+        self.interrupts.kick()
         return self._state()
 
     def _interrupt(self, content: Message) -> Message:
@@ -224,7 +224,7 @@ class Kernel(IPythonKernel):
         """There is no debugger to poll: it would need a socket of its own."""
 
     def _send_interrupt_children(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal_main_thread()
 
     # -- cells -------------------------------------------------------------------------------
 
