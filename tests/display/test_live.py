@@ -154,6 +154,7 @@ def test_a_stream_that_is_gone_ends_the_narration_only(events: list[Event]) -> N
         live(event)
     live.close()
     live.close()
+    assert stream.closed
 
 
 def test_nobody_is_told_nothing() -> None:
