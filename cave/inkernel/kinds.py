@@ -36,9 +36,15 @@ def qualname(kind: type) -> str:
     return str(_QUALNAME.__get__(kind))
 
 
+def mro(kind: type) -> tuple[type, ...]:
+    """A class and its bases, in the order of resolution."""
+    found: tuple[type, ...] = _MRO.__get__(kind)
+    return found
+
+
 def derives(kind: type, base: type) -> bool:
     """Whether a class inherits from `base`."""
-    return any(entry is base for entry in _MRO.__get__(kind))
+    return any(entry is base for entry in mro(kind))
 
 
 def space(kind: type) -> Any:

@@ -1,0 +1,119 @@
+"""Images: a namespace on its way between a kernel and the snapshots of its host.
+
+A kernel cuts its namespace into *groups*: names whose objects share something mutable. A
+group is one stream (pickle protocol 5) and the large buffers that the stream leaves out.
+`Image` is what a kernel gives, as a difference from an earlier image where it can; `Load` is
+what it is given to come back to one. Both sides know groups and buffers by ids that the
+kernel chose.
+
+Names are those of variables, and *roots* that are no variables: `hidden:random`,
+`module:NAME:GLOBAL`, `out:12`, `def:KEY` (the part before the colon is the kind of root).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+NoteKind = Literal["lost", "rebuilt", "changed", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that does not come back as it was, and why."""
+
+    kind: NoteKind
+    name: str
+    """The variable (or root) that it is, or is a part of."""
+    type: str
+    reason: str
+    path: str = ""
+    """Where in the variable: `.connection`, `[3].lock`; empty for the variable itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBuffer:
+    """Memory of a group, cut into chunks of `Image.chunk` bytes (the last one is shorter)."""
+
+    id: str
+    size: int
+    """Bytes."""
+    base: bool
+    """Whether chunks outside of `runs` are those of the base image's buffer of that id."""
+    runs: tuple[tuple[int, memoryview], ...]
+    """Offset (a multiple of the chunk) and content of what is given here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGroup:
+    """Names that share something mutable, serialised together."""
+
+    id: str
+    names: tuple[str, ...]
+    same: bool
+    """Whether it is as in the base image; then neither stream nor buffers are given."""
+    checked: bool
+    """Whether it was looked at; a group that no cell touched may be taken to be the same."""
+    definitions: bool = False
+    """Whether it holds the classes and functions of the session; it is loaded first."""
+    uses: bool = False
+    """Whether it refers to such definitions."""
+    stream: memoryview | None = None
+    buffers: tuple[ImageBuffer, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The namespace of a kernel between two of its statements."""
+
+    id: str
+    base: str | None
+    """Id of the image that it is a difference from."""
+    chunk: int
+    """Bytes of a chunk."""
+    groups: tuple[ImageGroup, ...]
+    """All groups, in the order in which they can be loaded."""
+    python: str
+    packages: Mapping[str, str]
+    """Versions of the libraries whose classes its objects have."""
+    pause: float
+    """Seconds for which the kernel was held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBuffer:
+    """A buffer, as pieces of files in their order."""
+
+    id: str
+    size: int
+    pieces: tuple[tuple[int, int, int], ...]
+    """Index into `Load.files`, offset in that file, length (bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGroup:
+    """A group to be loaded."""
+
+    id: str
+    names: tuple[str, ...]
+    definitions: bool
+    stream: bytes | memoryview
+    buffers: tuple[LoadBuffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a kernel is given to come back to an image. All other variables go."""
+
+    id: str
+    """Of the image that the namespace is afterwards."""
+    chunk: int
+    keep: tuple[str, ...]
+    """Ids of groups that stay as they are in the kernel."""
+    groups: tuple[LoadGroup, ...]
+    files: Sequence[int]
+    """Descriptors, open for reading; their content has been checked."""
+    lost: tuple[Note, ...] = ()
+    """Names for which there is nothing to load: they are bound to `Lost` objects."""
