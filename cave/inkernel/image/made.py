@@ -1,0 +1,276 @@
+"""Rules for what a session makes: functions, classes, modules, and what they consist of.
+
+In an ordinary stream a definition is referred to by its key; with `inline` it is written:
+code, closure, defaults and attributes of a function, attributes of a class.
+"""
+
+from __future__ import annotations
+
+import _abc
+import abc
+import enum
+import functools
+import sys
+import types
+import typing
+from typing import Any
+
+from ..byvalue import (
+    _NAMELESS,
+    _SENTINELS,
+    _TYPES,
+    _class_state,
+    _enum_state,
+    _names,
+)
+from . import source
+from .definitions import MAIN, findable, importable
+from .frozen import MODULE
+from .makers import (
+    fill_cell,
+    fill_class,
+    fill_enum,
+    fill_function,
+    fill_globals,
+    fill_module,
+    import_module,
+    make_cached_property,
+    make_cell,
+    make_class,
+    make_enum,
+    make_function,
+    make_globals,
+    make_lru_cache,
+    make_method,
+    make_module,
+    make_typing,
+    set_module,
+    update_dict,
+)
+from .pickler import Pickler
+from .rules import rule
+
+_STATE = (
+    "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__", "__module__",
+    "__annotations__",
+)  # fmt: skip
+_EXTRA = "__type_params__"
+
+
+class Own:
+    """The globals of functions that belong to no module (a namedtuple's, an exec's)."""
+
+    def __init__(self, space: dict[str, Any]) -> None:
+        self.space = space
+        self.used: set[str] = set()
+
+
+@rule("builtins.function")
+def _function(pickler: Pickler, obj: types.FunctionType) -> Any:
+    if obj.__module__ == MODULE:
+        return obj.__qualname__
+    if findable(obj):
+        pickler.from_library(obj.__module__)
+        return obj.__qualname__
+    if not pickler.inline:
+        return pickler.reference(obj)
+    key = pickler.definitions.key_of(obj)
+    pickler.provides.add(key)
+    state = {
+        "attrs": {name: getattr(obj, name) for name in _STATE},
+        "dict": dict(obj.__dict__),
+    }
+    if getattr(obj, _EXTRA, ()):
+        state["attrs"][_EXTRA] = getattr(obj, _EXTRA)
+    args = (key, obj.__code__, _home(pickler, obj), obj.__closure__, obj.__qualname__)
+    return make_function, args, state, None, None, fill_function
+
+
+def _home(pickler: Pickler, obj: types.FunctionType) -> Any:
+    """None for `__main__`, the module whose globals they are, or globals of its own."""
+    space = obj.__globals__
+    if space is getattr(sys.modules.get(MAIN), "__dict__", None):
+        return None
+    module = sys.modules.get(space.get("__name__", ""))
+    if module is not None and module.__dict__ is space:
+        return module
+    for kept in pickler.spaces.values():
+        if type(kept) is types.ModuleType and kept.__dict__ is space:
+            return kept
+    own = pickler.spaces.setdefault(id(space), Own(space))
+    if isinstance(own, Own):
+        own.used.update(_names(obj.__code__))
+    return own
+
+
+@rule(f"{Own.__module__}.Own")
+def _own(_: Pickler, obj: Own) -> Any:
+    space = {name: obj.space[name] for name in sorted(obj.used) if name in obj.space}
+    space["__name__"] = obj.space.get("__name__", "")
+    return make_globals, (), space, None, None, fill_globals
+
+
+@rule("builtins.code")
+def _code(_: Pickler, obj: types.CodeType) -> Any:
+    return source.reduce_code(obj)
+
+
+@rule("builtins.cell")
+def _cell(_: Pickler, obj: types.CellType) -> Any:
+    try:
+        state: tuple[Any, ...] = (obj.cell_contents,)
+    except ValueError:
+        state = ()
+    return make_cell, (), state, None, None, fill_cell
+
+
+@rule("builtins.module", derived=True)
+def _module(pickler: Pickler, obj: types.ModuleType) -> Any:
+    name = obj.__name__
+    if importable(obj):
+        pickler.from_library(name)
+        return import_module, (name,)
+    if not pickler.inline:
+        return pickler.reference(obj)
+    key = pickler.definitions.key_of(obj)
+    pickler.provides.add(key)
+    pickler.spaces.setdefault(id(obj.__dict__), obj)
+    state = {name: value for name, value in obj.__dict__.items() if name != "__builtins__"}
+    registered = sys.modules.get(name) is obj
+    return make_module, (key, name, registered), state, None, None, fill_module
+
+
+@rule("builtins.method")
+def _method(_: Pickler, obj: types.MethodType) -> Any:
+    return make_method, (obj.__func__, obj.__self__)
+
+
+@rule("builtins.property", derived=True)
+def _property(_: Pickler, obj: property) -> Any:
+    if type(obj) is not property:
+        return NotImplemented
+    return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+
+
+@rule("builtins.classmethod", "builtins.staticmethod")
+def _wrapped(_: Pickler, obj: Any) -> Any:
+    return type(obj), (obj.__func__,)
+
+
+@rule("functools.cached_property")
+def _cached_property(_: Pickler, obj: functools.cached_property[Any]) -> Any:
+    return make_cached_property, (obj.func, obj.attrname, obj.__doc__)
+
+
+@rule("functools._lru_cache_wrapper")
+def _lru_cache(pickler: Pickler, obj: Any) -> Any:
+    if findable(obj):
+        pickler.from_library(obj.__module__)
+        return NotImplemented
+    state = {name: value for name, value in obj.__dict__.items() if name != "cache_parameters"}
+    return (make_lru_cache, (obj.__wrapped__, obj.cache_parameters()), state, None, None,
+            update_dict)  # fmt: skip
+
+
+@rule("typing.TypeVar", "typing.ParamSpec", "typing.TypeVarTuple", "typing.NewType",
+      "typing.TypeAliasType")  # fmt: skip
+def _typing(pickler: Pickler, obj: Any) -> Any:
+    if findable(obj):
+        pickler.from_library(obj.__module__)
+        return NotImplemented
+    if not pickler.inline:
+        return pickler.reference(obj)
+    key = pickler.definitions.key_of(obj)
+    pickler.provides.add(key)
+    kind = type(obj).__name__
+    args, options = _typing_parts(obj, kind)
+    return (
+        make_typing,
+        (key, kind, args, options),
+        {"__module__": obj.__module__},
+        None,
+        None,
+        set_module,
+    )
+
+
+def _typing_parts(obj: Any, kind: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    options: dict[str, Any] = {}
+    if kind == "NewType":
+        return (obj.__name__, obj.__supertype__), options
+    if kind == "TypeAliasType":
+        return (obj.__name__, obj.__value__), {"type_params": obj.__type_params__}
+    args: tuple[Any, ...] = (obj.__name__,)
+    if kind in ("TypeVar", "ParamSpec"):
+        options = {"covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
+        if obj.__bound__ is not None:
+            options["bound"] = obj.__bound__
+        if getattr(obj, "__infer_variance__", False):
+            options = {"infer_variance": True} | {k: v for k, v in options.items() if v}
+    if kind == "TypeVar":
+        args = (*args, *obj.__constraints__)
+    if getattr(obj, "has_default", bool)():
+        options["default"] = obj.__default__
+    return args, options
+
+
+# -- classes ---------------------------------------------------------------------------------
+
+
+def reduce_class(pickler: Pickler, obj: type) -> Any:
+    """A class: by name where another process finds it, else by key or by value."""
+    if obj in _NAMELESS:
+        return type, (_NAMELESS[obj],)
+    if obj in _TYPES:
+        return getattr, (types, _TYPES[obj])
+    if findable(obj):
+        pickler.from_library(obj.__module__)
+        return obj.__qualname__
+    if not pickler.inline:
+        return pickler.reference(obj)
+    key = pickler.definitions.key_of(obj)
+    pickler.provides.add(key)
+    head = {"__module__": obj.__module__, "__qualname__": obj.__qualname__}
+    if issubclass(obj, enum.Enum):
+        return _reduce_enum(obj, key, head)
+    for early in ("__slots__", "__orig_bases__"):
+        if early in obj.__dict__:
+            head[early] = obj.__dict__[early]
+    state = _class_state(obj)
+    state.pop("__slotnames__", None)
+    if isinstance(obj, abc.ABCMeta):
+        state.update(_registered(obj))
+    args = (key, type(obj), obj.__name__, obj.__bases__, head)
+    return make_class, args, state, None, None, fill_class
+
+
+def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
+    """Classes that were registered as virtual subclasses."""
+    found = [ref() for ref in _abc._get_dump(obj)[0]]  # type: ignore[attr-defined]
+    subs = [sub for sub in found if sub is not None]
+    return {"<registered>": subs} if subs else {}
+
+
+def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
+    members = [(name, member._value_) for name, member in obj.__members__.items()]
+    attributes = {
+        name: {key: value for key, value in vars(member).items() if key not in _MEMBER}
+        for name, member in obj.__members__.items()
+    }
+    state = (_enum_state(obj), {name: found for name, found in attributes.items() if found})
+    args = (key, type(obj), obj.__name__, obj.__bases__, head, members)
+    return make_enum, args, state, None, None, fill_enum
+
+
+_MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_", "_hashable_values_"})
+
+
+def sentinel(obj: Any) -> Any:
+    """What a module compares by identity, if the object is that."""
+    return (getattr, _SENTINELS[id(obj)]) if id(obj) in _SENTINELS else NotImplemented
+
+
+@rule("dataclasses._MISSING_TYPE", "dataclasses._KW_ONLY_TYPE", "dataclasses._FIELD_BASE",
+      "dataclasses._HAS_DEFAULT_FACTORY_CLASS")  # fmt: skip
+def _sentinel(_: Pickler, obj: Any) -> Any:
+    return sentinel(obj)

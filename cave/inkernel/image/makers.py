@@ -1,0 +1,253 @@
+"""What streams call to rebuild classes, functions and what belongs to them.
+
+Skeleton first, state after, so that cycles close: `make_*` gives an object without state
+and `fill_*` completes it. Everything here is frozen (see `frozen`).
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import enum
+import functools
+import importlib
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from .frozen import frozen
+from .reading import current
+
+_MACHINERY = frozenset({"builtins", "typing", "abc", "enum"})
+
+
+@frozen
+def definition(key: str) -> Any:
+    """A class or function of the session that another stream brings."""
+    found = current().definitions.find(key)
+    if found is None:
+        raise LookupError("its class or function is not in the snapshot")
+    return found
+
+
+def _brought(key: str) -> Any:
+    return current().made.get(key)
+
+
+def _bring(key: str, made: Any) -> Any:
+    reading = current()
+    reading.made[key] = made
+    reading.definitions.add(key, made)
+    return made
+
+
+@frozen
+def make_function(
+    key: str, code: types.CodeType, home: Any, closure: Any, name: str = ""
+) -> types.FunctionType:
+    """A function without state; without a home its globals are those of `__main__`."""
+    if (known := _brought(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    space = home.__dict__ if isinstance(home, types.ModuleType) else home
+    if space is None:
+        space = current().main
+    return _bring(key, types.FunctionType(code, space, None, None, closure))  # type: ignore[no-any-return]
+
+
+@frozen
+def fill_function(made: types.FunctionType, state: dict[str, Any]) -> None:
+    """Give a function its state."""
+    for name, value in state["attrs"].items():
+        setattr(made, name, value)
+    made.__dict__.update(state["dict"])
+
+
+@frozen
+def make_cell() -> types.CellType:
+    """An empty closure cell."""
+    return types.CellType()
+
+
+@frozen
+def fill_cell(made: types.CellType, state: tuple[Any, ...]) -> None:
+    """Fill a closure cell, if it was filled."""
+    if state:
+        made.cell_contents = state[0]
+
+
+@frozen
+def make_globals() -> dict[str, Any]:
+    """Globals of functions that belong to no module."""
+    return {"__builtins__": builtins}
+
+
+@frozen
+def fill_globals(made: dict[str, Any], state: dict[str, Any]) -> None:
+    """Fill them."""
+    made.update(state)
+
+
+@frozen
+def make_module(key: str, name: str, registered: bool) -> types.ModuleType:
+    """A module that was made at run time, still empty."""
+    if (known := _brought(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    made = types.ModuleType(name)
+    if registered:
+        sys.modules[name] = made
+    return _bring(key, made)  # type: ignore[no-any-return]
+
+
+@frozen
+def fill_module(made: types.ModuleType, state: dict[str, Any]) -> None:
+    """Give a module its names."""
+    made.__dict__.update(state)
+
+
+@frozen
+def import_module(name: str) -> types.ModuleType:
+    """A module that is found by its name."""
+    if name == "__main__":
+        return sys.modules[name]
+    return importlib.import_module(name)
+
+
+@frozen
+def make_class(
+    key: str, meta: type, name: str, bases: tuple[type, ...], head: dict[str, Any]
+) -> type:
+    """A class without state. Neither its bases nor its metaclass hear of it again."""
+    if (known := _brought(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
+    made = _new_class(meta, name, quiet, dict(head))
+    if quiet is not bases:
+        made.__bases__ = bases
+    return _bring(key, made)  # type: ignore[no-any-return]
+
+
+def _new_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+    maker = next(kind for kind in meta.__mro__ if kind.__module__ != "__main__")
+    if maker is meta:
+        return types.new_class(name, bases, {"metaclass": meta}, lambda to: to.update(space))
+    made: type = maker.__new__(meta, name, bases, space)
+    return made
+
+
+class _Quiet:
+    """Stands before the bases of a class that is made again, so that none is told of it."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _announces(base: type) -> bool:
+    """Whether a class that is not Python's own has an `__init_subclass__`."""
+    return any("__init_subclass__" in vars(kind) and kind.__module__ not in _MACHINERY
+               for kind in base.__mro__)  # fmt: skip
+
+
+@frozen
+def fill_class(made: type, state: dict[str, Any]) -> None:
+    """Give a class its attributes; those that are the same already stay."""
+    for sub in state.pop("<registered>", ()):
+        abc.ABCMeta.register(made, sub)  # type: ignore[arg-type]
+    for name, value in state.items():
+        if made.__dict__.get(name) is not value:
+            type.__setattr__(made, name, value)
+
+
+@frozen
+def make_enum(
+    key: str, meta: Any, name: str, bases: tuple[type, ...], head: dict[str, Any],
+    members: list[tuple[str, Any]],
+) -> type:  # fmt: skip
+    """An Enum, whose members exist from the start."""
+    if (known := _brought(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
+    space = meta.__prepare__(name, bases)
+    for key_, value in [*head.items(), *members]:
+        space[key_] = value
+    maker = next(kind for kind in meta.__mro__ if kind.__module__ != "__main__")
+    with _plain_values(bases):
+        made = maker.__new__(meta, name, quiet, space)
+    if quiet is not bases:
+        made.__bases__ = bases
+    return _bring(key, made)  # type: ignore[no-any-return]
+
+
+class _plain_values:
+    """No `__new__` or `__init__` of a base runs for members that have their values already."""
+
+    def __init__(self, bases: tuple[type, ...]) -> None:
+        self._bases = [kind for base in bases for kind in base.__mro__
+                       if issubclass(kind, enum.Enum) and kind.__module__ not in _MACHINERY]  # fmt: skip
+        self._held: list[tuple[type, str, Any]] = []
+
+    def __enter__(self) -> None:
+        for kind in self._bases:
+            for name in ("__init__",):
+                if name in vars(kind):
+                    self._held.append((kind, name, vars(kind)[name]))
+                    type.__delattr__(kind, name)
+
+    def __exit__(self, *_: object) -> None:
+        for kind, name, value in self._held:
+            type.__setattr__(kind, name, value)
+
+
+@frozen
+def fill_enum(made: Any, state: tuple[dict[str, Any], dict[str, dict[str, Any]]]) -> None:
+    """Methods of an Enum, and attributes of its members."""
+    attributes, members = state
+    fill_class(made, attributes)
+    for name, values in members.items():
+        made._member_map_[name].__dict__.update(values)
+
+
+@frozen
+def make_method(func: Callable[..., Any], owner: Any) -> types.MethodType:
+    """A bound method."""
+    return types.MethodType(func, owner)
+
+
+@frozen
+def make_cached_property(
+    func: Callable[[Any], Any], name: str | None, doc: str | None
+) -> functools.cached_property[Any]:
+    """A cached property that knows its name already."""
+    made = functools.cached_property(func)
+    made.attrname = name
+    made.__doc__ = doc
+    return made
+
+
+@frozen
+def make_lru_cache(func: Callable[..., Any], limits: dict[str, Any]) -> Any:
+    """A memoised function that has been called with nothing yet."""
+    return functools.lru_cache(**limits)(func)
+
+
+@frozen
+def make_typing(key: str, kind: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A type variable, a new type or an alias of the session."""
+    if (known := _brought(key)) is not None:
+        return known
+    return _bring(key, getattr(typing, kind)(*args, **options))
+
+
+@frozen
+def update_dict(made: Any, state: dict[str, Any]) -> None:
+    """Give an object its attributes, past any `__setattr__`."""
+    made.__dict__.update(state)
+
+
+@frozen
+def set_module(made: Any, state: dict[str, Any]) -> None:
+    """Say which module it is from."""
+    made.__module__ = state["__module__"]

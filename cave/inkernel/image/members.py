@@ -1,0 +1,72 @@
+"""Which of the objects that were written can be shared harmfully: those that can change.
+
+The pickler's only hook that sees every object is `persistent_id`; a list's `append` takes
+its place, so that seeing costs a few nanoseconds per object, and what matters is sorted out
+here, by type, in C as far as possible.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from typing import Any
+
+from .. import kinds
+
+_ALONE = 2
+"""References to an object that only a dict's `values()` and the asking itself hold."""
+_PLAIN = frozenset({
+    type(None), bool, int, float, complex, str, bytes, tuple, frozenset, type, range, slice,
+    type(...), type(NotImplemented), types.FunctionType, types.BuiltinFunctionType,
+    types.ModuleType, types.CodeType, types.MethodType, property, classmethod, staticmethod,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
+    types.GenericAlias,
+})  # fmt: skip
+_LIBRARIES = frozenset({
+    "datetime", "decimal", "fractions", "uuid", "pathlib", "pathlib._local", "re", "_pickle",
+    "pickle", "zoneinfo", "ipaddress", "typing", "numpy.dtypes", "operator", "struct", "_struct",
+    "pandas._libs.tslibs.timestamps", "pandas._libs.tslibs.timedeltas", "pandas._libs.missing",
+    "pandas._libs.tslibs.nattype", "pandas._libs.tslibs.period", "pandas._libs.interval",
+    "pandas.core.dtypes.dtypes", "pandas.core.arrays.string_", "_cave_unpickle_v1",
+})  # fmt: skip
+"""Modules all whose types (but for containers) are immutable."""
+_BASES = ("enum.Enum", "numpy.generic", "numpy.dtype", "pyarrow.lib.DataType",
+          "pandas.core.dtypes.base.ExtensionDtype", "pyarrow.lib._Weakrefable")  # fmt: skip
+
+
+class _Mutable(dict[type, bool]):
+    """Whether objects of a type can change; asked in C, answered once per type."""
+
+    def __missing__(self, kind: type) -> bool:
+        found = self[kind] = _mutable(kind)
+        return found
+
+
+def _mutable(kind: type) -> bool:
+    if kind in _PLAIN or issubclass(kind, type) or kinds.module(kind) in _LIBRARIES:
+        return False
+    if kinds.module(kind).startswith("_cave_kernel."):
+        return False
+    names = {f"{kinds.module(base)}.{kinds.name(base)}" for base in kinds.mro(kind)}
+    return names.isdisjoint(_BASES)
+
+
+def mutable(seen: list[Any]) -> set[int]:
+    """Ids of the objects that can change; takes the list away.
+
+    What nobody but the list holds was made for the pickler (a state, a copy): it is gone in a
+    moment, and its id another object's.
+    """
+    asked = _Mutable()
+    chosen = itertools.compress(seen, map(asked.__getitem__, map(type, seen)))
+    held = {id(obj): obj for obj in chosen}
+    seen.clear()
+    while True:
+        counts = map(sys.getrefcount, held.values())
+        alone = list(itertools.compress(held, map(_ALONE.__ge__, counts)))
+        if not alone:
+            return set(held)
+        for key in alone:
+            del held[key]

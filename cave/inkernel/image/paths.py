@@ -1,0 +1,94 @@
+"""Where in a variable something is that does not come back: `.connection`, `[3].lock`.
+
+Looked for only when something is lost, and for a bounded time: a note without a path says
+as much as one may know.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import kinds
+
+if TYPE_CHECKING:
+    from .pickler import Note, Pickler
+
+_STEPS = 50_000
+_ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType,
+          types.FunctionType, types.CodeType)  # fmt: skip
+
+
+def locate(pickler: Pickler, roots: Mapping[str, Any]) -> None:
+    """Give notes their paths, and each root that reaches something lost a note of its own."""
+    wanted = {id(obj): note for obj, note in pickler.losses}
+    found: dict[str, dict[int, str]] = {}
+    if len(wanted) <= 1000:
+        found = {name: _find(value, wanted) for name, value in roots.items()}
+    said = {(note.name, id(obj)) for obj, note in pickler.losses}
+    for name, places in found.items():
+        for key, path in places.items():
+            note = wanted[key]
+            if (name, key) in said and note.name == name:
+                note.path = path
+            else:
+                pickler.notes.append(_copy(note, name, path))
+
+
+def _copy(note: Note, name: str, path: str) -> Note:
+    return type(note)(note.kind, name, note.type, note.reason, path)
+
+
+def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:
+    """Paths of wanted objects, the nearest ones first."""
+    if id(root) in wanted:
+        return {id(root): ""}
+    queue = [(root, "")]
+    known = {id(root)}
+    found: dict[int, str] = {}
+    for obj, path in queue:
+        for step, part in _parts(obj):
+            if id(part) in known or (isinstance(part, _ATOMS) and id(part) not in wanted):
+                continue
+            known.add(id(part))
+            if id(part) in wanted:
+                found[id(part)] = path + step
+            else:
+                queue.append((part, path + step))
+        if len(found) == len(wanted) or len(queue) > _STEPS:
+            break
+    return found
+
+
+def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
+    kind = type(obj)
+    if kinds.derives(kind, dict):
+        for key, value in list(dict.items(obj)):
+            yield f"[{_short(key)}]", value
+            if not isinstance(key, _ATOMS):
+                yield " key", key
+    elif kinds.derives(kind, list):
+        for index, value in enumerate(list.__iter__(obj)):
+            yield f"[{index}]", value
+    elif kinds.derives(kind, tuple):
+        for index, value in enumerate(tuple.__iter__(obj)):
+            yield f"[{index}]", value
+    elif kind in (set, frozenset):
+        for value in obj:
+            yield "{}", value
+    elif kind is types.MethodType:
+        yield ".__self__", obj.__self__
+    for name, value in list((kinds.attributes(obj) or {}).items()):
+        yield f".{name}", value
+    for base in kinds.mro(kind):
+        for name, slot in list(kinds.space(base).items()):
+            if type(slot) is types.MemberDescriptorType and base.__module__ != "builtins":
+                try:
+                    yield f".{name}", slot.__get__(obj)
+                except AttributeError:
+                    continue
+
+
+def _short(key: Any) -> str:
+    return repr(key)[:40] if isinstance(key, str | int | float | bytes) else type(key).__name__

@@ -1,0 +1,298 @@
+"""Writes a group of names as one stream: what pickle 5 does, and what it does not.
+
+`Pickler` is the C pickler. Every object that it does not know by itself comes to
+`reducer_override`: rules by type (see `rules`), then what the object says itself, and where
+it refuses a `Lost` object in its place. Classes and functions of the session are written in
+streams of their own and referred to by key (see `definitions`). Large memory leaves the
+stream as buffers. What nests too deeply is written by worklist instead (see `deep`).
+"""
+
+from __future__ import annotations
+
+import copyreg
+import itertools
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import kinds
+from ..byvalue import Sink
+from ..codec import uncollected
+from . import members, rules
+from .definitions import Definitions
+from .lost import make_lost
+from .makers import definition
+
+LARGE = 64 << 10
+"""Contiguous memory of at least this many bytes leaves the stream as a buffer."""
+_RETRIES = 6
+
+
+@dataclass(slots=True)
+class Note:
+    """Something that does not come back as it was (as `cave.image.Note`)."""
+
+    kind: str
+    name: str
+    type: str
+    reason: str
+    path: str = ""
+
+
+@dataclass(slots=True)
+class Written:
+    """A stream and what belongs to it."""
+
+    stream: Any
+    """Bytes-like; complete but for definitions and buffers."""
+    buffers: list[pickle.PickleBuffer] = field(default_factory=list)
+    """In the order in which the reader wants them; each contiguous, at least `LARGE`."""
+    members: set[int] = field(default_factory=set)
+    """Ids of the mutable objects inside, valid while they live."""
+    uses: set[str] = field(default_factory=set)
+    """Keys of definitions that it refers to."""
+    provides: set[str] = field(default_factory=set)
+    """Keys of definitions that it brings."""
+    notes: list[Note] = field(default_factory=list)
+    libraries: set[str] = field(default_factory=set)
+    """Top-level modules that its objects' classes come from."""
+
+
+class Refused(Exception):
+    """Why an object cannot be written; it becomes a Lost object."""
+
+
+class _Name:
+    """The key of a root: tells the pickler which root comes next."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Pickler(pickle.Pickler):
+    """Writes roots into one stream. Rules use `lose`, `rebuilt`, `root`."""
+
+    def __init__(self, file: Any, definitions: Definitions, *, inline: bool = False) -> None:
+        self.buffers: list[pickle.PickleBuffer] = []
+        super().__init__(file, protocol=5, buffer_callback=self._take)
+        self.definitions = definitions
+        self.inline = inline
+        self.root = ""
+        self.uses: set[str] = set()
+        self.provides: set[str] = set()
+        self.libraries: set[str] = set()
+        self.notes: list[Note] = []
+        self.losses: list[tuple[Any, Note]] = []
+        self.refused: dict[int, tuple[Any, str]] = {}
+        """Objects, by id, that an earlier attempt failed at, and how."""
+        self.last: Any = None
+        self.seen: list[Any] = []
+        self.spaces: dict[int, Any] = {}
+        """Globals of functions that belong to no module, by id."""
+        self.memory: Any = None
+        """Regions of memory that arrays look at (see `arrays`)."""
+        self._handlers: dict[type, Callable[[Pickler, Any], Any]] = {}
+
+    def watch(self) -> None:
+        """Note every object that is written, for `members`."""
+        self.persistent_id = self.seen.append  # type: ignore[method-assign, assignment]
+
+    def _take(self, buffer: pickle.PickleBuffer) -> bool:
+        try:
+            size = buffer.raw().nbytes
+        except BufferError:
+            return True
+        if size < LARGE:
+            return True
+        self.buffers.append(buffer)
+        return False
+
+    # -- one object ------------------------------------------------------------------------
+
+    def reducer_override(self, obj: Any) -> Any:
+        """What the object is reduced to; called for all that the C pickler does not know."""
+        kind = type(obj)
+        if kind is _Name:
+            self.root = obj.name
+            return str, (obj.name,)
+        self.last = obj
+        handler = self._handlers.get(kind)
+        if handler is None:
+            handler = self._handlers[kind] = self._handler(kind)
+        if self.refused and id(obj) in self.refused:
+            return self.lose(obj, self.refused[id(obj)][1])
+        try:
+            return handler(self, obj)
+        except Refused as error:
+            return self.lose(obj, str(error))
+        except (RecursionError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            return self.lose(obj, why(error))
+
+    def _handler(self, kind: type) -> Callable[[Pickler, Any], Any]:
+        _load_rules()
+        library = kinds.library(kind)
+        if library not in ("builtins", "__main__"):
+            self.libraries.add(library)
+        found = rules.find(kind)
+        ordinary = _class if issubclass(kind, type) else _ordinary
+        if found is None:
+            return ordinary
+        ruled = found
+
+        def handler(pickler: Pickler, obj: Any) -> Any:
+            reduced = ruled(pickler, obj)
+            return ordinary(pickler, obj) if reduced is NotImplemented else reduced
+
+        return handler
+
+    # -- for rules -------------------------------------------------------------------------
+
+    def lose(self, obj: Any, reason: str) -> Any:
+        """A placeholder for the object, and a note of it."""
+        name = rules.full_name(type(obj)).removeprefix("builtins.")
+        note = Note("lost", self.root, name, reason)
+        self.notes.append(note)
+        self.losses.append((obj, note))
+        return make_lost, (self.root, name, reason)
+
+    def rebuilt(self, obj: Any, how: str) -> None:
+        """Note that the object comes back by a recipe, not as the same bits."""
+        name = rules.full_name(type(obj)).removeprefix("builtins.")
+        note = Note("rebuilt", self.root, name, how)
+        self.notes.append(note)
+        self.losses.append((obj, note))
+
+    def reference(self, obj: Any) -> Any:
+        """A definition, from a stream that does not bring it."""
+        key = self.definitions.key_of(obj)
+        self.uses.add(key)
+        return definition, (key,)
+
+    def from_library(self, name: str) -> None:
+        """Note that something comes from that module."""
+        self.libraries.add(name.partition(".")[0])
+
+
+def why(error: BaseException) -> str:
+    """An error in a line, without what it refers to."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def _load_rules() -> None:
+    from . import ready  # rules need this module
+
+    ready.load()
+
+
+def _class(pickler: Pickler, obj: type) -> Any:
+    return pickler_classes().reduce_class(pickler, obj)
+
+
+def pickler_classes() -> Any:
+    """The module of classes and functions, which needs this one."""
+    from . import made
+
+    return made
+
+
+def _ordinary(_: Pickler, obj: Any) -> Any:
+    """As pickle would do it; what pickle would fail at later is seen here."""
+    kind = type(obj)
+    reducer = copyreg.dispatch_table.get(kind)
+    reduced = reducer(obj) if reducer is not None else kind.__reduce_ex__(obj, 5)
+    if isinstance(reduced, str):
+        if not _named(obj, reduced):
+            raise Refused(f"it is to be found as {reduced!r}, and is not there")
+        return reduced
+    if not isinstance(reduced, tuple) or not 2 <= len(reduced) <= 6:
+        raise Refused("its __reduce__ gives no such thing as pickle takes")
+    if not callable(reduced[0]) or not isinstance(reduced[1], tuple):
+        raise Refused("its __reduce__ gives no callable with a tuple of arguments")
+    return reduced
+
+
+def _named(obj: Any, path: str) -> bool:
+    module = getattr(obj, "__module__", None)
+    if type(module) is not str:
+        module = pickle.whichmodule(obj, path)  # type: ignore[attr-defined]
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found is obj
+
+
+# -- a group -----------------------------------------------------------------------------
+
+
+def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = False) -> Written:
+    """Write roots that may share something as one stream.
+
+    With `inline` the definitions that it meets are written, not referred to. Never raises
+    for an object: what cannot go becomes Lost, with a note.
+    """
+    refused: dict[int, tuple[Any, str]] = {}
+    memory: Any = None
+    for attempt in itertools.count():
+        file = Sink()
+        pickler = Pickler(file, definitions, inline=inline)
+        pickler.refused = refused
+        pickler.memory = memory
+        pickler.watch()
+        try:
+            with uncollected():
+                pickler.dump({_Name(name): value for name, value in roots.items()})
+                again = None if pickler.memory is None else pickler.memory.again()
+            if again is not None and attempt < _RETRIES:
+                memory = again
+                continue
+            return _finish(pickler, file, roots)
+        except RecursionError:
+            from . import deep
+
+            return deep.write(roots, definitions, inline=inline)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            refused = _blame(pickler, error, refused, attempt, roots, definitions)
+    raise AssertionError
+
+
+def _blame(
+    pickler: Pickler,
+    error: BaseException,
+    refused: dict[int, tuple[Any, str]],
+    attempt: int,
+    roots: Mapping[str, Any],
+    definitions: Definitions,
+) -> dict[int, tuple[Any, str]]:
+    """What to leave out at the next attempt: the object that was the last, then whole roots."""
+    if attempt < _RETRIES and pickler.last is not None:
+        last = pickler.last
+        if id(last) not in refused:
+            return {**refused, id(last): (last, why(error))}
+    bad = pickler.root
+    return refused | {id(roots[bad]): (roots[bad], why(error))}
+
+
+def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
+    if pickler.losses:
+        from . import paths
+
+        paths.locate(pickler, roots)
+    pickler.clear_memo()
+    pickler.last = None
+    found = members.mutable(pickler.seen)
+    return Written(
+        file, pickler.buffers, found, pickler.uses, pickler.provides, pickler.notes,
+        pickler.libraries,
+    )  # fmt: skip

@@ -1,0 +1,196 @@
+"""Reads a group back. What cannot be read becomes a Lost object, as near as possible to it.
+
+First as fast as pickle can. When that fails, once more by pickle's own code in Python, in
+which every call, every state and every name is tried by itself: what fails is Lost where it
+stands, and the rest of the group lives.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..codec import uncollected
+from . import ready
+from .definitions import Definitions
+from .lost import Lost
+from .pickler import Note, why
+from .reading import Reading, reading
+
+_abandoned: list[Any] = []
+"""What a first attempt had made: it must not be finalised, for it has never lived."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a stream gave."""
+
+    roots: dict[str, Any] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
+    """Read what `pickler.write` wrote; buffers become the memory of arrays.
+
+    Never raises for an object. Runs code: only for bytes that a trusted process wrote.
+    """
+    ready.load()
+    from . import deep
+
+    if bytes(stream[: len(deep.MAGIC)]) == deep.MAGIC:
+        return deep.read(stream, buffers, definitions)
+    with uncollected():
+        try:
+            unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))
+            with reading(Reading(definitions)):
+                return Loaded(unpickler.load())
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            _abandoned.append(unpickler)
+            with reading(Reading(definitions)):
+                return _carefully(stream, buffers)
+
+
+def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
+    unpickler = Careful(io.BytesIO(data), buffers=iter(buffers))
+    try:
+        roots = unpickler.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        note = Note("lost", "", "stream", f"the stream cannot be read: {why(error)}")
+        return Loaded({}, [note])
+    for note in unpickler.notes:
+        note.name = next((name for name, value in roots.items() if _mentions(value, note)), "")
+    return Loaded(roots, unpickler.notes)
+
+
+def _mentions(value: Any, note: Note) -> bool:
+    return type(value) is Lost and object.__getattribute__(value, "_cave_lost")[2] == note.reason
+
+
+class Careful(pickle._Unpickler):  # type: ignore[name-defined, misc]
+    """Pickle's unpickler, each step of which may fail by itself."""
+
+    def __init__(self, file: io.BytesIO, *, buffers: Iterator[memoryview]) -> None:
+        super().__init__(file, buffers=buffers)
+        self.notes: list[Note] = []
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """A name that is not there any more is Lost."""
+        try:
+            return super().find_class(module_name, global_name)
+        except Exception as error:
+            return self._lose(f"{module_name}.{global_name}", error)
+
+    def _lose(self, kind: str, error: BaseException) -> Lost:
+        reason = f"it cannot be read: {why(error)}"
+        if (found := getattr(error, "lost", None)) is not None:
+            return found  # type: ignore[no-any-return]
+        self.notes.append(Note("lost", "", kind, reason))
+        return Lost("", kind, reason)
+
+
+def _kind(made: Any) -> str:
+    name = getattr(made, "__qualname__", None) or type(made).__qualname__
+    return str(name)
+
+
+def _step(name: str, takes: int) -> Callable[[Any], None]:
+    """A step that takes some entries from the stack and leaves one object there."""
+    ordinary = getattr(pickle._Unpickler, name)  # type: ignore[attr-defined]
+
+    def step(self: Any) -> None:
+        given = self.stack[-takes:]
+        size = len(self.stack)
+        try:
+            if type(given[0]) is Lost and name != "load_build":
+                raise LostWith(given[0])
+            ordinary(self)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            del self.stack[size - takes :]
+            lost = next((entry for entry in given if type(entry) is Lost), None)
+            if isinstance(error, LostWith) and lost is not None:
+                self.stack.append(lost)
+            else:
+                self.stack.append(self._lose(_kind(given[0]), error))
+
+    return step
+
+
+class LostWith(Exception):
+    """A class or function is needed that is Lost."""
+
+    def __init__(self, lost: Lost) -> None:
+        super().__init__(repr(lost))
+        self.lost = lost
+
+
+def _build(self: Any) -> None:
+    """State that an object does not take: the object in its place is Lost."""
+    made, state = self.stack[-2:]
+    try:
+        if type(made) is Lost:
+            self.stack.pop()
+            return
+        pickle._Unpickler.load_build(self)  # type: ignore[attr-defined]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        while self.stack[-1] is not made:
+            self.stack.pop()
+        lost = self._lose(_kind(made), error)
+        self.stack[-1] = lost
+        for key, value in self.memo.items():
+            if value is made:
+                self.memo[key] = lost
+    del state
+
+
+def _filling(name: str) -> Callable[[Any], None]:
+    """Elements that a container does not take: it is Lost, if it is not so already."""
+    ordinary = getattr(pickle._Unpickler, name)  # type: ignore[attr-defined]
+
+    def step(self: Any) -> None:
+        marked = name in ("load_appends", "load_setitems", "load_additems")
+        made = (
+            self.metastack[-1][-1] if marked else self.stack[-3 if name == "load_setitem" else -2]
+        )
+        try:
+            ordinary(self)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            while not (self.stack and self.stack[-1] is made):
+                if not self.stack and self.metastack:
+                    self.stack = self.metastack.pop()
+                    self.append = self.stack.append
+                else:
+                    self.stack.pop()
+            if type(made) is not Lost:
+                self.stack[-1] = self._lose(_kind(made), error)
+
+    return step
+
+
+_dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+for _name, _code, _takes in (
+    ("load_reduce", pickle.REDUCE, 2),
+    ("load_newobj", pickle.NEWOBJ, 2),
+    ("load_newobj_ex", pickle.NEWOBJ_EX, 3),
+):
+    _dispatch[_code[0]] = _step(_name, _takes)
+for _name, _code in (
+    ("load_appends", pickle.APPENDS), ("load_append", pickle.APPEND),
+    ("load_setitem", pickle.SETITEM), ("load_setitems", pickle.SETITEMS),
+    ("load_additems", pickle.ADDITEMS),
+):  # fmt: skip
+    _dispatch[_code[0]] = _filling(_name)
+_dispatch[pickle.BUILD[0]] = _build
+Careful.dispatch = _dispatch

@@ -1,0 +1,42 @@
+"""What the functions that rebuild objects know of the reading that calls them."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from typing import Any
+
+from .definitions import MAIN, Definitions
+
+
+class Reading:
+    """One call of `read`: where definitions are found and put."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self.definitions = definitions
+        self.made: dict[str, Any] = {}
+        """Definitions that this stream itself has brought."""
+        self.main: dict[str, Any] = sys.modules[MAIN].__dict__
+
+
+_current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
+
+
+def current() -> Reading:
+    """The reading that goes on; plain unpicklers get one that knows nothing."""
+    found = _current.get(None)
+    return Reading(Definitions()) if found is None else found
+
+
+class reading:
+    """Within this block streams are read."""
+
+    def __init__(self, state: Reading) -> None:
+        self._state = state
+
+    def __enter__(self) -> Reading:
+        self._token = _current.set(self._state)
+        return self._state
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
