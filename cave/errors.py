@@ -21,7 +21,10 @@ natural builtin too, so that callers may catch whichever they know.
     ├── OperatorError (RuntimeError)      the model client cannot be had, or failed
     ├── BudgetExceeded (RuntimeError)     a limit of the budget is spent
     └── StoreError (OSError)              the journal cannot be read or written
-        └── JournalCorrupt                a record differs from its hash
+        ├── JournalCorrupt                a record differs from its hash
+        └── SnapshotError                 a snapshot cannot be written or used
+            ├── SnapshotCorrupt           it is damaged, or not signed by this home
+            └── SnapshotNotFound (KeyError)   no snapshot of that id
 
 A message says what happened, to which name, and what to type next.
 """
@@ -153,3 +156,15 @@ class StoreError(CaveError, OSError):
 
 class JournalCorrupt(StoreError):
     """A record of the journal differs from its hash."""
+
+
+class SnapshotError(StoreError):
+    """A snapshot cannot be written or used."""
+
+
+class SnapshotCorrupt(SnapshotError):
+    """A snapshot is damaged, or was not signed with the key of this home; it is not used."""
+
+
+class SnapshotNotFound(SnapshotError, KeyError):
+    """No snapshot of that id."""

@@ -22,6 +22,14 @@ POINTS: dict[str, str] = {
     "store.before_commit": "inside the journal's transaction, before it commits",
     "store.after_commit": "after the journal's commit, before the caller knows",
     "blob.before_rename": "after a blob is written, before it has its name",
+    "snapshot.before_write": "before the file of a snapshot is made",
+    "snapshot.mid_write": "after a part of a snapshot's file is written",
+    "snapshot.before_manifest": "after a snapshot's data, before its manifest",
+    "snapshot.before_sync": "after a snapshot's file is written, before it is synced",
+    "snapshot.after_sync": "after a snapshot's file is synced, before its folder is",
+    "snapshot.before_return": "after a snapshot is durable, before the caller knows",
+    "snapshot.mid_link": "while a fork links the packs that it needs",
+    "snapshot.mid_retire": "while snapshots are retired, between two files",
 }
 """Every failpoint of the code, with the moment that it stands for."""
 
