@@ -12,8 +12,8 @@ Names are those of variables, and *roots* that are no variables: `hidden:random`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 NoteKind = Literal["lost", "rebuilt", "changed", "assumed"]
@@ -30,6 +30,22 @@ class Note:
     reason: str
     path: str = ""
     """Where in the variable: `.connection`, `[3].lock`; empty for the variable itself."""
+
+
+_WORST = ("lost", "changed", "rebuilt", "assumed")
+
+
+def worst(notes: Iterable[Note]) -> dict[str, Note]:
+    """One note for each name: the gravest. A part that is lost has changed the whole."""
+    found: dict[str, Note] = {}
+    for note in notes:
+        if note.kind == "lost" and note.path:
+            reason = f"its {note.path} ({note.type}) is lost: {note.reason}"
+            note = replace(note, kind="changed", reason=reason)  # noqa: PLW2901
+        known = found.get(note.name)
+        if known is None or _WORST.index(note.kind) < _WORST.index(known.kind):
+            found[note.name] = note
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,8 @@ class Image:
     """Versions of the libraries whose classes its objects have."""
     pause: float
     """Seconds for which the kernel was held up."""
+    missed: tuple[str, ...] = ()
+    """Names that had changed although no cell was seen to reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +135,5 @@ class Load:
     """Descriptors, open for reading; their content has been checked."""
     lost: tuple[Note, ...] = ()
     """Names for which there is nothing to load: they are bound to `Lost` objects."""
+    cells: Mapping[str, int | None] = field(default_factory=dict)
+    """By variable: the cell that set it last."""

@@ -25,6 +25,7 @@ from cave.events import (
     Usage,
     Variable,
 )
+from cave.image import Image, Load, Note
 
 
 class Clock(Protocol):
@@ -167,6 +168,9 @@ class BlobStore(Protocol):
     def delete(self, key: str) -> None:
         """Forget a blob; no error when it is not there."""
 
+    def sweep(self) -> int:
+        """Remove what writers that died have left; gives how many."""
+
 
 # -- kernel ----------------------------------------------------------------------------------
 
@@ -245,6 +249,17 @@ class SpooledOutput:
     spool: int
 
 
+class Capture(Protocol):
+    """An image that a kernel gives, perhaps still on its way."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which the kernel was held up."""
+
+    async def image(self) -> Image:
+        """The image, when all of it is there. Raises `KernelDied`, `SnapshotError`."""
+
+
 class Kernel(Protocol):
     """The live process that holds the objects, as its host commands it.
 
@@ -299,6 +314,27 @@ class Kernel(Protocol):
 
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
+
+    async def snapshot(
+        self,
+        *,
+        id: str,
+        base: str | None,
+        lease: int,
+        verify: bool = False,
+        background: bool = False,
+    ) -> Capture:
+        """An image of the namespace, as a difference from `base` where the kernel knows it.
+
+        With `verify` also what no cell has reached is looked at. With `background` a large
+        first image is copied beside the cells that come next. Raises `SnapshotError`.
+        """
+
+    async def restore(self, load: Load, *, lease: int) -> Sequence[Note]:
+        """Make the namespace that of an image; what did not come back as it was.
+
+        Raises `SnapshotError`; nothing has changed then.
+        """
 
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""

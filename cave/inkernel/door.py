@@ -16,6 +16,8 @@ from typing import Any
 
 _WAIT = 10.0
 _KEPT = 64
+MOST = 250
+"""Descriptors that one message carries; Linux takes 253."""
 
 
 class Door:
@@ -24,23 +26,29 @@ class Door:
     def __init__(self, fd: int) -> None:
         self._listener = socket.socket(fileno=fd)
         self._listener.setblocking(False)  # noqa: FBT003
-        self._given: dict[str, int] = {}
+        self._given: dict[str, list[int]] = {}
         self._changed = threading.Condition()
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve on `loop` (the control thread's, free while cells run)."""
         loop.call_soon_threadsafe(loop.add_reader, self._listener.fileno(), self._accept)
 
-    def hold(self, token: str, fd: int) -> None:
-        """Keep `fd` (ours from now on) under `token`."""
+    def hold(self, token: str, *fds: int) -> None:
+        """Keep `fds` (ours from now on) under `token`."""
         with self._changed:
             while len(self._given) >= _KEPT:  # of hosts that died before they came back
-                os.close(self._given.pop(next(iter(self._given))))
-            self._given[token] = fd
+                _close(self._given.pop(next(iter(self._given))))
+            self._given[token] = list(fds)
             self._changed.notify_all()
 
     def claim(self, token: str) -> int:
-        """The descriptor given under `token`; the caller closes it."""
+        """The one descriptor given under `token`; the caller closes it."""
+        first, *more = self.claim_all(token)
+        _close(more)
+        return first
+
+    def claim_all(self, token: str) -> list[int]:
+        """The descriptors given under `token`; the caller closes them."""
         with self._changed:
             self._changed.wait_for(lambda: token in self._given, _WAIT)
             if token not in self._given:
@@ -61,22 +69,28 @@ class Door:
 
     def _serve(self, connection: socket.socket) -> None:
         fds: list[int]
-        data, fds, _, _ = socket.recv_fds(connection, 4096, 4)
+        data, fds, _, _ = socket.recv_fds(connection, 4096, MOST)
         if not _same_user(connection):
-            for fd in fds:
-                os.close(fd)
+            _close(fds)
             return
         request: dict[str, Any] = json.loads(data)
         token = str(request["token"])
-        if request["op"] == "give" and len(fds) == 1:
-            self.hold(token, fds[0])
+        if request["op"] == "give" and len(fds) == request.get("count", 1):
+            self.hold(token, *fds)
             connection.send(b'{"status": "ok"}')
-        elif request["op"] == "take":
-            fd = self.claim(token)
+            return
+        _close(fds)
+        if request["op"] == "take":
+            held = self.claim_all(token)
             try:
-                socket.send_fds(connection, [b'{"status": "ok"}'], [fd])
+                socket.send_fds(connection, [b'{"status": "ok"}'], held)
             finally:
-                os.close(fd)
+                _close(held)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _same_user(connection: socket.socket) -> bool:

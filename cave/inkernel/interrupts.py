@@ -41,6 +41,7 @@ class Interrupts:
         self._aim: tuple[object, float] = (None, 0.0)
         self._kicked = False
         self._depth = 0
+        self._only_aimed = False
         self._pending = False
         self._task: asyncio.Future[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,8 +72,8 @@ class Interrupts:
         """Called in the main thread between two bytecodes."""
         (aim, at), self._aim = self._aim, (None, 0.0)
         kicked, self._kicked = self._kicked, False
-        if aim is None and kicked:
-            return  # what it was a reminder of was taken meanwhile
+        if aim is None and (kicked or self._only_aimed):
+            return  # what it was a reminder of was taken meanwhile, or it is for a cell
         # an older one went to a handler of the cell's own
         if aim is not None and aim is not self._running() and time.monotonic() - at < _FRESH:
             return
@@ -104,6 +105,15 @@ class Interrupts:
             yield
         finally:
             self._depth -= 1
+
+    @contextlib.contextmanager
+    def only_aimed(self) -> Iterator[None]:
+        """While no cell runs, but code of the user: a SIGINT that nobody aimed is not for it."""
+        self._only_aimed, self._pending = True, False
+        try:
+            yield
+        finally:
+            self._only_aimed = self._pending = False
 
     @contextlib.contextmanager
     def awaiting(self, task: asyncio.Future[object]) -> Iterator[None]:

@@ -43,6 +43,8 @@ _FOREIGN = {
 _ON_CONTROL = {"kernel_info_request", "connect_request", "interrupt_request", "usage_request"}
 _FREE = {"cave_hello_request", "cave_status_request", "cave_interrupt_request"}
 """Requests on the control channel that need no lease."""
+_RUNS_CODE = {"comm_open", "comm_msg", "comm_close", "complete_request", "inspect_request"}
+"""Requests that may run code of the user outside of cells."""
 _BOUND = 10
 """How many long outputs stay bound as `_output_N`."""
 _HINT = (
@@ -78,7 +80,9 @@ class Kernel(IPythonKernel):
         self.settings: Settings = kwargs["parent"].settings
         self.publisher: Publisher = kwargs["iopub_thread"]
         self.running: Running | None = None
-        self.interrupts = Interrupts(lambda: self.running)
+        self.writing: Any = None
+        """What an image writes or reads now (`image.serve.Writing`)."""
+        self.interrupts = Interrupts(lambda: self.running or self.writing)
         self.lease = 0
         self.admitted = False
         self._fence = threading.Lock()
@@ -115,6 +119,8 @@ class Kernel(IPythonKernel):
                 self.interrupts.reset()  # before it can be aimed at
                 self.running = Running(number, msg_id, time.time(), foreign=number is None)
         if refusal is None:
+            if kind in _RUNS_CODE:
+                self.shell.touched.everything()
             return True
         reply = {"status": "error", "traceback": [], **refusal}
         if kind == "execute_request":
@@ -167,11 +173,21 @@ class Kernel(IPythonKernel):
         return self._state()
 
     def _interrupt(self, content: Message) -> Message:
+        if "image" in content:
+            return self._interrupt_image(float(content["image"]))
         running, wanted = self.running, content.get("cell")
         if running is None or (wanted is not None and running.cell != wanted):
             return {"msg_id": None}
         self.interrupts.aim(running)
         return {"msg_id": running.msg_id}
+
+    def _interrupt_image(self, longer: float) -> Message:
+        """Stop what an image has been writing for `longer` seconds."""
+        writing = self.writing
+        if writing is None or time.monotonic() - writing.since < longer:
+            return {"name": None}
+        self.interrupts.aim(writing)
+        return {"name": writing.name}
 
     def _admit(self, content: Message) -> Message:
         self.admitted = bool(content.get("admit", True))
@@ -307,7 +323,7 @@ class Kernel(IPythonKernel):
                 stream.drain()
                 stream.settle()
         running = self.running
-        delta, bound = self._observe(code, running.cell if running else None)
+        delta, bound = self._observe(running.cell if running else None)
         self._ended = {
             "status": reply["status"],
             **{k: reply[k] for k in ("ename", "evalue", "traceback") if k in reply},
@@ -341,13 +357,14 @@ class Kernel(IPythonKernel):
             "engine_info": {},
         }
 
-    def _observe(self, code: str, cell: int | None) -> tuple[Message, str]:
+    def _observe(self, cell: int | None) -> tuple[Message, str]:
         """What the cell did to the namespace, and the name of its long text."""
         bound = self._bind_output()
+        names = self.shell.touched.cell(self.shell)
         retention.trim(self.shell)
         try:
             with self.interrupts.window():
-                return self.objects.namespace.delta(cell, code), bound
+                return self.objects.namespace.delta(cell, names), bound
         except BaseException as exc:  # an interrupt, or an object that cannot be looked at
             self.log.warning("the namespace could not be compared: %r", exc)
             return {}, bound

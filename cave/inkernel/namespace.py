@@ -10,21 +10,17 @@ The namespace stays the plain dict that IPython made: a subclass would slow ever
 
 from __future__ import annotations
 
-import ast
 import time
 import types
 import weakref
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from . import describe, fingerprint, kinds
+from .image import touch
 
 _NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
-_OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr"})
 _LARGE = frozenset({"numpy", "pandas", "pyarrow", "polars", "torch", "scipy", "xarray"})
-_DEEP = 500
-"""Names that are followed from one cell."""
 _SECONDS = 0.05
 """After this time a delta no longer looks into what changed, and names it only."""
 
@@ -44,15 +40,18 @@ class Namespace:
         self._absent = object()
         self.delta(None, "")
 
-    def delta(self, cell: int | None, source: str) -> dict[str, Any]:
-        """What changed since the last call, as `{"added", "changed", "removed"}`."""
+    def delta(self, cell: int | None, code: str | Collection[str]) -> dict[str, Any]:
+        """What changed since the last call, as `{"added", "changed", "removed"}`.
+
+        `code` is what ran: a source, or the names in it.
+        """
         added, changed = self._rebound()
         removed = [name for name in self._bound if name not in self._space]
         for name in [name for name in changed if not self._is_ours(name, self._space[name])]:
             changed.remove(name)
             removed.append(name)
         self._forget(removed)
-        changed += self._mutated(source, {*added, *changed})
+        changed += self._mutated(code, {*added, *changed})
         end = time.perf_counter() + _SECONDS
         return {
             "added": [self._note(name, cell, end) for name in added],
@@ -74,6 +73,22 @@ class Namespace:
     def note_deleted(self, names: Iterable[str]) -> None:
         """These names were unbound from outside."""
         self._forget(list(names))
+
+    def restored(self, cells: Mapping[str, int | None], stay: Collection[str]) -> None:
+        """The namespace is that of a snapshot: `cells` made it; what is in `stay` is as it was.
+
+        Nothing is described yet: that would read what nobody has used.
+        """
+        self._forget([n for n in self._bound if n not in stay or n not in self._space])
+        for name, obj in self._space.items():
+            if not self._is_ours(name, obj):
+                continue
+            if name not in self._bound:
+                self._bound[name] = _held(obj)
+                self._prints[name] = fingerprint.of(obj)
+            self._cells[name] = cells.get(name, self._cells.get(name))
+            if name in self._facts:
+                self._facts[name]["cell"] = self._cells[name]
 
     # -- what is noted -----------------------------------------------------------------------
 
@@ -112,8 +127,9 @@ class Namespace:
         obj = self._space[name]
         known = self._bound[name]
         same = known is obj or (type(known) is weakref.ref and known() is obj)
-        if same and not self._differs(name) and self._facts[name]["summary"]:
-            return self._facts[name]
+        facts = self._facts.get(name)
+        if same and facts is not None and facts["summary"] and not self._differs(name):
+            return facts
         return self._note(name, self._cells[name], end)
 
     def _forget(self, names: list[str]) -> None:
@@ -125,9 +141,9 @@ class Namespace:
 
     # -- what a cell reaches -----------------------------------------------------------------
 
-    def _mutated(self, source: str, fresh: set[str]) -> list[str]:
+    def _mutated(self, code: str | Collection[str], fresh: set[str]) -> list[str]:
         """Names whose objects changed in place: where one did, others may hold it too."""
-        found = [n for n in self._reached(source) if n not in fresh and self._differs(n)]
+        found = [n for n in self._reached(code) if n not in fresh and self._differs(n)]
         if found:
             end = time.perf_counter() + _SECONDS
             known = fresh.union(found)
@@ -139,24 +155,14 @@ class Namespace:
         now = fingerprint.of(self._space[name])
         return now is not None and now != self._prints.get(name)
 
-    def _reached(self, source: str) -> list[str]:
+    def _reached(self, code: str | Collection[str]) -> list[str]:
         """Known names whose objects the cell may have changed in place."""
-        if not source or not self._bound:
+        if not code or not self._bound:
             return []
-        used = self._closure(_words(source))
-        if used & _OPAQUE:
-            return list(self._bound)
-        return [name for name in used if name in self._bound]
-
-    def _closure(self, names: set[str]) -> set[str]:
-        """Names, and those that the session's functions and methods among them use."""
-        seen = set(names)
-        todo = list(names)
-        while todo and len(seen) < _DEEP:
-            new = set(_globals_of(self._space.get(todo.pop()))) - seen
-            seen |= new
-            todo.extend(new)
-        return seen
+        names = touch.of_source(code) if isinstance(code, str) else code
+        space = self._space
+        used = touch.closure(names, lambda name: touch.of_object(space.get(name)))
+        return list(self._bound) if used is None else [n for n in used if n in self._bound]
 
 
 def _held(obj: object) -> object:
@@ -167,33 +173,3 @@ def _held(obj: object) -> object:
         except TypeError:
             return obj
     return obj
-
-
-def _words(source: str) -> set[str]:
-    """Names in a cell's code. One that is not plain Python (magics) may reach anything."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set(_OPAQUE)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
-def _globals_of(obj: Any) -> Iterator[str]:
-    """Global names that a function, or the methods of a class or instance, may use."""
-    kind = type(obj)
-    if kind is types.FunctionType:
-        yield from _code_names(obj.__code__)
-        return
-    if kinds.derives(kind, type):
-        kind = obj
-    if kinds.module(kind) == "__main__":
-        for member in islice(kinds.space(kind).values(), 200):
-            if type(member) is types.FunctionType:
-                yield from _code_names(member.__code__)
-
-
-def _code_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _code_names(const)

@@ -6,6 +6,7 @@ goes through the door, mapped privately on arrival, so that nothing is copied tw
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import secrets
@@ -31,10 +32,11 @@ class Objects:
         from .namespace import Namespace
 
         self._kernel = kernel
+        self._images: Any = None
         self.namespace: Any = Namespace(kernel.shell)
         self.handlers: dict[str, Callable[..., Any]] = {
             f"cave_{verb}_request": self._handler(getattr(self, f"_{verb}"))
-            for verb in ("put", "get", "delete", "variables")
+            for verb in ("put", "get", "delete", "variables", "snapshot", "restore")
         }
 
     def _handler(self, handle: Callable[[Message], tuple[Message, list[Any]]]) -> Any:
@@ -49,12 +51,17 @@ class Objects:
         self, handle: Callable[[Message], tuple[Message, list[Any]]], parent: Message
     ) -> tuple[Message, list[Any]]:
         try:
-            with self._kernel.interrupts.window():
+            with self._window(handle):
                 content, buffers = handle(parent)
         except BaseException as exc:
             fault = {"ename": type(exc).__name__, "evalue": _text(exc), "module": _lacking(exc)}
             return {"status": "error", **fault}, []
         return {"status": "ok", **content}, buffers
+
+    def _window(self, handle: Any) -> Any:
+        """Images have their own windows."""
+        own = handle in (self._snapshot, self._restore)
+        return contextlib.nullcontext() if own else self._kernel.interrupts.window()
 
     # -- verbs -------------------------------------------------------------------------------
 
@@ -69,6 +76,7 @@ class Objects:
         bound = values.load(content["kind"], bytes(header), buffers)
         names = self._kernel.shell.user_ns
         names.update(bound)
+        self._kernel.shell.touched.add(bound)
         self.namespace.delta(None, "")
         rows = {row["name"]: row for row in self.namespace.variables()}
         return {"variables": [rows[name] for name in bound if name in rows]}, []
@@ -102,11 +110,31 @@ class Objects:
                 raise KeyError(name)
         for name in parent["content"]["names"]:
             del names[name]
+        self._kernel.shell.touched.add(parent["content"]["names"])
         self.namespace.delta(None, "")
         return {}, []
 
     def _variables(self, parent: Message) -> tuple[Message, list[Any]]:
         return {"variables": self.namespace.variables()}, []
+
+    # -- images ------------------------------------------------------------------------------
+
+    @property
+    def images(self) -> Any:
+        """What knows of the images that were given; made at the first."""
+        if self._images is None:
+            from .image.serve import Images
+
+            self._images = Images(self._kernel)
+        return self._images
+
+    def _snapshot(self, parent: Message) -> tuple[Message, list[Any]]:
+        found: tuple[Message, list[Any]] = self.images.snapshot(parent)
+        return found
+
+    def _restore(self, parent: Message) -> tuple[Message, list[Any]]:
+        found: tuple[Message, list[Any]] = self.images.restore(parent)
+        return found
 
 
 def arrive(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
@@ -130,23 +158,24 @@ def slices(views: Sequence[memoryview]) -> list[bytes]:
 
 def depart(views: Sequence[memoryview], folder: str) -> tuple[int, list[list[int]]]:
     """A sealed file in memory that holds `views`, and where each lies in it."""
-    fd = _file(folder)
+    fd = file(folder)
     try:
         layout, end = [], 0
         for view in views:
             offset = -(-end // ALIGN) * ALIGN
-            _write(fd, view, offset)
+            write(fd, view, offset)
             layout.append([offset, view.nbytes])
             end = offset + view.nbytes
         os.ftruncate(fd, max(end, 1))
-        _seal(fd)
+        seal(fd)
     except BaseException:
         os.close(fd)
         raise
     return fd, layout
 
 
-def _file(folder: str) -> int:
+def file(folder: str) -> int:
+    """A new file in memory, or one that nobody else can open."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("cave", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     fd, path = tempfile.mkstemp(dir=folder)
@@ -154,14 +183,16 @@ def _file(folder: str) -> int:
     return fd
 
 
-def _seal(fd: int) -> None:
+def seal(fd: int) -> None:
+    """Let nobody change the file any more, where the system can promise that."""
     if hasattr(os, "memfd_create"):
         import fcntl
 
         fcntl.fcntl(fd, _ADD_SEALS, _SEALS)
 
 
-def _write(fd: int, view: memoryview, offset: int) -> None:
+def write(fd: int, view: memoryview, offset: int) -> None:
+    """All of `view` into the file."""
     done = 0
     while done < view.nbytes:
         done += os.pwrite(fd, view[done : done + _SLICE], offset + done)

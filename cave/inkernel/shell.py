@@ -15,6 +15,8 @@ from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core import interactiveshell
 from traitlets import Type
 
+from .image.touch import Touch
+
 CLIP = 100_000
 """Characters of an error's text and traceback that leave the kernel."""
 FRAMES = 20
@@ -73,6 +75,8 @@ class Shell(ZMQInteractiveShell):
         self.fault: BaseException | None = None
         """The exception whose traceback was shown last."""
         self._frames_cut = 0
+        self.touched = Touch()
+        """Names that cells have named."""
         super().__init__(*args, **kwargs)
 
     async def run_ast_nodes(
@@ -104,6 +108,11 @@ class Shell(ZMQInteractiveShell):
         finally:
             self.places.remove(place)
         return False
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
+        """Run one statement. True when it raised."""
+        self.touched.ran(code_obj)
+        return bool(await super().run_code(code_obj, result, async_=async_))
 
     def _stop_outer_cell(self, result: Any) -> None:
         interrupts = self.kernel.interrupts

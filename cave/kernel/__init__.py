@@ -8,8 +8,9 @@ spool's format in `cave/inkernel/spool.py`, the record of a kernel in `launch.Re
 Only this package and `cave.inkernel` know of Jupyter's protocol and ZMQ.
 """
 
+from cave.kernel.images import Capture, Stale
 from cave.kernel.kernel import Kernel
 from cave.kernel.launch import Launch
 from cave.kernel.start import adopt, left_behind, start
 
-__all__ = ["Kernel", "Launch", "adopt", "left_behind", "start"]
+__all__ = ["Capture", "Kernel", "Launch", "Stale", "adopt", "left_behind", "start"]

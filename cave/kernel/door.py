@@ -24,12 +24,12 @@ class DoorError(OSError):
     """The kernel did not answer at the door, or gave what cannot be trusted."""
 
 
-def give(door: Path, fd: int) -> str:
-    """Pass a descriptor to the kernel (ours stays open); the token that it lies under."""
+def give(door: Path, *fds: int) -> str:
+    """Pass descriptors to the kernel (ours stay open); the token that they lie under."""
     token = secrets.token_hex(8)
     with _visit(door) as connection:
-        request = json.dumps({"op": "give", "token": token}).encode()
-        socket.send_fds(connection, [request], [fd])
+        request = json.dumps({"op": "give", "token": token, "count": len(fds)}).encode()
+        socket.send_fds(connection, [request], list(fds))
         if not connection.recv(4096):
             raise DoorError("the kernel refused the descriptor")
     return token
@@ -37,12 +37,20 @@ def give(door: Path, fd: int) -> str:
 
 def take(door: Path, token: str) -> int:
     """The descriptor that the kernel holds under `token`; the caller closes it."""
+    (fd,) = take_all(door, token, 1)
+    return fd
+
+
+def take_all(door: Path, token: str, count: int) -> list[int]:
+    """The `count` descriptors that the kernel holds under `token`; the caller closes them."""
     with _visit(door) as connection:
         connection.send(json.dumps({"op": "take", "token": token}).encode())
-        _, fds, _, _ = socket.recv_fds(connection, 4096, 1)
-    if len(fds) != 1:
-        raise DoorError("the kernel gave no descriptor")
-    return fds[0]
+        _, fds, _, _ = socket.recv_fds(connection, 4096, count)
+    if len(fds) != count:
+        for fd in fds:
+            os.close(fd)
+        raise DoorError(f"the kernel gave {len(fds)} descriptors, not {count}")
+    return fds
 
 
 @contextlib.contextmanager
@@ -86,13 +94,26 @@ def _write(fd: int, buffer: memoryview, offset: int) -> None:
 
 def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
     """Map what the kernel gave (`fd` is closed). Raises `DoorError` unless it is sealed."""
+    view = whole(fd, access=mmap.ACCESS_COPY)
+    size = view.nbytes
+    if not all(offset >= 0 and 0 <= length <= size - offset for offset, length in layout):
+        raise DoorError("the kernel described a file wrongly")
+    return [view[offset : offset + length] for offset, length in layout]
+
+
+def whole(fd: int, *, access: int = mmap.ACCESS_READ) -> memoryview:
+    """All of a file that the kernel gave (`fd` is closed). Raises `DoorError` unless sealed."""
     try:
-        if hasattr(os, "memfd_create") and fcntl.fcntl(fd, _GET_SEALS) & _SEALED != _SEALED:
-            raise DoorError("the kernel gave a file that it could still change")
+        if hasattr(os, "memfd_create"):
+            try:
+                seals = fcntl.fcntl(fd, _GET_SEALS)
+            except OSError:  # no file in memory
+                seals = 0
+            if seals & _SEALED != _SEALED:
+                raise DoorError("the kernel gave a file that it could still change")
         size = os.fstat(fd).st_size
-        if not all(offset >= 0 and 0 <= length <= size - offset for offset, length in layout):
-            raise DoorError("the kernel described a file wrongly")
-        view = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
+        if not size:
+            raise DoorError("the kernel gave an empty file")
+        return memoryview(mmap.mmap(fd, size, access=access))
     finally:
         os.close(fd)
-    return [view[offset : offset + length] for offset, length in layout]

@@ -11,9 +11,11 @@ from typing import Any, Literal, TypeVar
 
 from cave.errors import KernelDied, LeaseLost
 from cave.events import EndReason, Output, Variable
+from cave.image import Load, Note
 from cave.kernel import cells, launch, output, processes, reach, spool
 from cave.kernel.cells import Cell, Gap, Tape
 from cave.kernel.client import Client, Refused, fault
+from cave.kernel.images import Capture, Images
 from cave.kernel.launch import Record
 from cave.kernel.objects import Objects
 from cave.kernel.processes import Process
@@ -49,6 +51,7 @@ class Kernel:
         self._client = Client(record.base, self._codec)
         self._keeper = _process(record.keeper, record.keeper_began)
         self._objects = Objects(self._client, record, facts)
+        self._images = Images(self._client, record)
         self._dead = asyncio.Event()
         self._gone = asyncio.Event()
         self._welcome = asyncio.Event()
@@ -280,6 +283,32 @@ class Kernel:
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
         return await self._objects.variables(lease=lease)
+
+    # -- images ------------------------------------------------------------------------------
+
+    async def snapshot(
+        self,
+        *,
+        id: str,
+        base: str | None,
+        lease: int,
+        verify: bool = False,
+        background: bool = False,
+    ) -> Capture:
+        """An image of the namespace, as a difference from `base` where the kernel knows it.
+
+        Raises `KernelDied`, `LeaseLost`, `SnapshotError`.
+        """
+        return await self._images.snapshot(
+            id=id, base=base, lease=lease, verify=verify, background=background
+        )
+
+    async def restore(self, load: Load, *, lease: int) -> Sequence[Note]:
+        """Make the namespace that of an image; what did not come back as it was.
+
+        Raises `KernelDied`, `LeaseLost`, `SnapshotError`; nothing has changed then.
+        """
+        return await self._images.restore(load, lease=lease)
 
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""

@@ -47,6 +47,9 @@ class Launch:
     """Seconds after which a kernel that nobody uses ends by itself."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment beside the host's."""
+    hash_seed: int | None = None
+    """Seed of `hash(str)`, so that another kernel of the session orders sets alike; one that
+    the user has set in the environment wins."""
 
     @property
     def home(self) -> Path:
@@ -225,7 +228,7 @@ def _keeper(
             stdout=log,
             stderr=log,
             pass_fds=[line, *fds],
-            env=environment(launch.env),
+            env=environment(launch.env, hash_seed=launch.hash_seed),
             start_new_session=True,
             cwd="/",
         )
@@ -241,14 +244,15 @@ def reap(pid: int) -> None:
         return
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def environment(extra: Mapping[str, str], *, hash_seed: int | None = None) -> dict[str, str]:
     """What a kernel inherits: ours without what would break it or is not its business."""
+    seed = {} if hash_seed is None else {"PYTHONHASHSEED": str(hash_seed)}
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in _SCRUBBED and not name.startswith("CAVE_") and not name.endswith("_API_KEY")
     }
-    return {**kept, **extra}
+    return {**seed, **kept, **extra}
 
 
 def own_argv(launch: Launch, runtime: Path, fds: Sequence[int]) -> list[str]:

@@ -1,0 +1,134 @@
+"""Handing an image over: in the message while it is small, else in a sealed file in memory.
+
+The parts of an image are laid out in one blob. `layout` gives offset and size of each; in
+what describes the image, parts go by their position.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import objects
+from . import hashes
+from .take import Taken, TakenGroup
+
+INLINE = 64 << 10
+"""Bytes below which parts travel in the message itself."""
+_PAGE = 4096
+
+
+@dataclass(slots=True)
+class Parts:
+    """Views of memory, in the order of their layout."""
+
+    views: list[memoryview] = field(default_factory=list)
+    layout: list[list[int]] = field(default_factory=list)
+    end: int = 0
+
+    def add(self, view: memoryview) -> int:
+        """The position of a part that is added."""
+        align = _PAGE if view.nbytes >= _PAGE else 1
+        offset = -(-self.end // align) * align
+        self.views.append(view)
+        self.layout.append([offset, view.nbytes])
+        self.end = offset + view.nbytes
+        return len(self.layout) - 1
+
+    @property
+    def size(self) -> int:
+        return sum(view.nbytes for view in self.views)
+
+    def joined(self) -> bytes:
+        """All parts as one blob, as the layout says."""
+        blob = bytearray(self.end)
+        for view, (offset, size) in zip(self.views, self.layout, strict=True):
+            blob[offset : offset + size] = view
+        return bytes(blob)
+
+    def write(self, fd: int) -> None:
+        """All parts into a file; small neighbours in one go."""
+        gathered, start = bytearray(), 0
+        for view, (offset, size) in zip(self.views, self.layout, strict=True):
+            if size >= INLINE or len(gathered) >= 1 << 20:
+                _put(fd, gathered, start)
+                gathered = bytearray()
+            if size >= INLINE:
+                _put(fd, view, offset)
+                continue
+            if not gathered:
+                start = offset
+            gathered += bytes(offset - start - len(gathered))
+            gathered += view
+        _put(fd, gathered, start)
+        os.ftruncate(fd, max(self.end, 1))
+
+
+def _put(fd: int, data: Any, offset: int) -> None:
+    if len(data):
+        objects.write(fd, memoryview(data).cast("B"), offset)
+
+
+def describe(taken: Taken) -> tuple[dict[str, Any], Parts]:
+    """What tells of an image, and its parts."""
+    parts = Parts()
+    content: dict[str, Any] = {
+        "id": taken.id,
+        "base": taken.base,
+        "chunk": taken.chunk,
+        "packages": taken.packages,
+        "missed": taken.missed,
+        "groups": [_group(group, parts) for group in taken.groups],
+    }
+    content["layout"] = parts.layout
+    return content, parts
+
+
+def _group(taken: TakenGroup, parts: Parts) -> dict[str, Any]:
+    group = taken.group
+    told: dict[str, Any] = {
+        "id": group.id,
+        "names": list(group.names),
+        "same": taken.same,
+        "checked": taken.checked,
+        "definitions": group.definitions,
+        "uses": bool(group.uses),
+        "notes": [[n.kind, n.name, n.type, n.reason, n.path] for n in group.notes],
+    }
+    if not taken.same:
+        told["stream"] = parts.add(memoryview(taken.stream).cast("B"))
+        told["buffers"] = [
+            [
+                seen.buffer.id,
+                seen.buffer.size,
+                seen.base,
+                [
+                    [offset, parts.add(hashes.view(seen.buffer.address + offset, length))]
+                    for offset, length in seen.runs
+                ],
+            ]
+            for seen in taken.buffers
+        ]
+    return told
+
+
+def hand_over(
+    content: dict[str, Any], parts: Parts, folder: str, hold: Any, *, inline: bool = False
+) -> list[Any]:
+    """The buffers of the message; what is larger waits at the door under `token`."""
+    content["token"] = None
+    if parts.end < INLINE or inline:
+        blob = memoryview(parts.joined())
+        return objects.slices([blob]) if blob.nbytes else []
+    fd = objects.file(folder)
+    try:
+        parts.write(fd)
+        objects.seal(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    content["token"] = secrets.token_hex(8)
+    hold(content["token"], fd)
+    return []

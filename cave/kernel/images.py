@@ -1,0 +1,358 @@
+"""Images out of a kernel and into it: the host's half of snapshots' wire.
+
+What comes from a kernel is bytes to be stored, never unpickled here. Every field is checked:
+a hostile kernel gets a `SnapshotError`, never a crash, and cannot change what it has given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cave.errors import KernelDied, SnapshotError
+from cave.image import Image, ImageBuffer, ImageGroup, Load, Note
+from cave.kernel import door
+from cave.kernel.client import Client, Refused
+from cave.kernel.launch import Record
+from cave.kernel.wire import Message
+
+PATIENCE = 60.0
+"""Seconds that a variable may take to be written or read; then it is lost."""
+_INLINE = 64 << 10
+_MOST = 250
+"""Descriptors that go through the door at a time."""
+_KINDS = frozenset({"lost", "rebuilt", "changed", "assumed"})
+_LARGEST = 1 << 46
+_TEXT = 100_000
+
+
+class Stale(SnapshotError):
+    """Groups that were to stay in the kernel are no longer what they were: load them, too.
+
+    Nothing was changed. `groups` has their ids.
+    """
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(groups)} groups of variables have changed since the last snapshot; "
+            f"plan the restore again without keeping them"
+        )
+        self.groups = tuple(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """An image on its way."""
+
+    pause: float
+    """Seconds for which the kernel was held up."""
+    _image: asyncio.Future[Image]
+
+    async def image(self) -> Image:
+        """The image, when all of it is there. Raises `KernelDied`, `SnapshotError`."""
+        return await asyncio.shield(self._image)
+
+
+class Images:
+    """The images of one kernel, by requests that wait behind its cells."""
+
+    def __init__(self, client: Client, record: Record) -> None:
+        self._client = client
+        self._record = record
+
+    # -- out -----------------------------------------------------------------------------------
+
+    async def snapshot(
+        self, *, id: str, base: str | None, lease: int, verify: bool, background: bool
+    ) -> Capture:
+        """Ask for an image. Raises `KernelDied`, `LeaseLost`, `SnapshotError`."""
+        content = {
+            "id": id,
+            "base": base,
+            "verify": verify,
+            "background": background,
+            "inline": not self._record.door.exists(),
+        }
+        reply = await self._ask("cave_snapshot_request", content, lease=lease)
+        image = await asyncio.to_thread(self._image, reply, id, base)
+        done: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
+        done.set_result(image)
+        return Capture(image.pause, done)
+
+    def _image(self, reply: Message, id: str, base: str | None) -> Image:
+        blob: memoryview | None = None
+        if not reply.content.get("token"):
+            blob = memoryview(b"".join(reply.buffers))
+        else:
+            with self._named_faults():
+                fd = door.take(self._record.door, str(reply.content["token"]))
+                blob = door.whole(fd)
+        return decode(reply.content, blob, id=id, base=base)
+
+    # -- in ------------------------------------------------------------------------------------
+
+    async def restore(self, load: Load, *, lease: int) -> Sequence[Note]:
+        """Bring the namespace to an image; what did not come back as it was.
+
+        Raises `Stale`, `SnapshotError` (nothing was changed then), `KernelDied`, `LeaseLost`.
+        """
+        content, blob = encode(load)
+        if blob.nbytes >= _INLINE or load.files:
+            await asyncio.to_thread(self._give, content, blob, load.files)
+        buffers = [] if content["token"] or not blob.nbytes else [blob]
+        reply = await self._ask("cave_restore_request", content, lease=lease, buffers=buffers)
+        if stale := reply.content.get("stale"):
+            raise Stale([str(one) for one in stale] if isinstance(stale, list) else ["?"])
+        return _notes(reply.content.get("notes"))
+
+    def _give(self, content: dict[str, Any], blob: memoryview, files: Sequence[int]) -> None:
+        with self._named_faults():
+            if blob.nbytes >= _INLINE:
+                with door.parcel([blob], Path(self._record.runtime)) as (fd, _):
+                    content["token"] = door.give(self._record.door, fd)
+            content["tokens"] = [
+                door.give(self._record.door, *files[at : at + _MOST])
+                for at in range(0, len(files), _MOST)
+            ]
+
+    @contextlib.contextmanager
+    def _named_faults(self) -> Any:
+        try:
+            yield
+        except OSError as exc:
+            self._client.check()
+            raise SnapshotError(f"the snapshot did not come through the door: {exc}") from exc
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        *,
+        lease: int,
+        buffers: Sequence[memoryview] = (),
+    ) -> Message:
+        """Wait for the answer; a variable that hangs is given up after `PATIENCE`."""
+        asked = asyncio.ensure_future(
+            self._client.request("shell", kind, content, lease=lease, buffers=buffers)
+        )
+        try:
+            while True:
+                await asyncio.wait({asked}, timeout=PATIENCE)
+                if asked.done():
+                    return asked.result()
+                await self._stop_what_hangs()
+        except Refused as exc:
+            raise SnapshotError(f"the kernel could not do it: {exc}") from exc
+        finally:
+            asked.cancel()
+
+    async def _stop_what_hangs(self) -> None:
+        with contextlib.suppress(KernelDied, Refused, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                request = {"image": PATIENCE}
+                await self._client.request("control", "cave_interrupt_request", request)
+
+
+# -- what a kernel gives -----------------------------------------------------------------------
+
+
+def decode(content: Mapping[str, Any], blob: memoryview, *, id: str, base: str | None) -> Image:
+    """The image that a kernel describes. Raises `SnapshotError` unless all of it is in order."""
+    try:
+        return _Decoder(content, blob).image(id, base)
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError, RecursionError) as exc:
+        raise SnapshotError(
+            f"the kernel described its variables wrongly: {type(exc).__name__}: {exc}"[:300]
+        ) from exc
+
+
+class _Decoder:
+    """One reply, taken apart without trusting it."""
+
+    def __init__(self, content: Mapping[str, Any], blob: memoryview) -> None:
+        self._content = content
+        self._blob = blob
+        self._chunk = _number(content["chunk"])
+        if not 4096 <= self._chunk <= 1 << 24 or self._chunk & (self._chunk - 1):
+            raise ValueError("the size of chunks")
+        self._layout = [_pair(pair) for pair in _list(content["layout"])]
+        self._base: str | None = None
+        self._seen: set[str] = set()
+        self._buffers: set[str] = set()
+        self._names: set[str] = set()
+
+    def image(self, id: str, base: str | None) -> Image:
+        content = self._content
+        if content["id"] != id or content["base"] not in {None, base}:
+            raise ValueError("it is another image than the one that was asked for")
+        self._base = content["base"]
+        groups = tuple(self._group(_dict(one)) for one in _list(content["groups"]))
+        if sum(group.definitions for group in groups) > 1:
+            raise ValueError("two groups of definitions")
+        return Image(
+            id=id,
+            base=self._base,
+            chunk=self._chunk,
+            groups=groups,
+            python=_text(content["python"]),
+            packages={_text(k): _text(v) for k, v in _dict(content["packages"]).items()},
+            pause=_seconds(content["pause"]),
+            missed=tuple(_text(name) for name in _list(content["missed"])),
+        )
+
+    def _group(self, told: dict[str, Any]) -> ImageGroup:
+        same = _bool(told["same"])
+        names = tuple(_text(name) for name in _list(told["names"]))
+        if not names or len(set(names)) != len(names) or not self._names.isdisjoint(names):
+            raise ValueError("a name is in two groups, or a group has none")
+        self._names.update(names)
+        if same and self._base is None:
+            raise ValueError("a group is the same as in no image")
+        return ImageGroup(
+            id=self._once(told["id"], self._seen),
+            names=names,
+            same=same,
+            checked=_bool(told["checked"]),
+            definitions=_bool(told["definitions"]),
+            uses=_bool(told["uses"]),
+            stream=None if same else self._part(told["stream"]),
+            buffers=() if same else tuple(self._buffer(b) for b in _list(told["buffers"])),
+            notes=tuple(_note(note) for note in _list(told["notes"])),
+        )
+
+    def _once(self, value: Any, seen: set[str]) -> str:
+        found = _text(value)
+        if not found or found in seen:
+            raise ValueError("an id is missing, or there twice")
+        seen.add(found)
+        return found
+
+    def _buffer(self, told: Any) -> ImageBuffer:
+        id, size, based, runs = _list(told)
+        size, based = _number(size), _bool(based)
+        if based and self._base is None:
+            raise ValueError("a buffer is a difference from no image")
+        found = tuple(self._run(run, size) for run in _list(runs))
+        at = covered = 0
+        for offset, part in found:
+            if offset < at:
+                raise ValueError("runs of a buffer overlap")
+            at = offset + part.nbytes
+            covered += part.nbytes
+        if not based and covered != size:
+            raise ValueError("a new buffer has gaps")
+        return ImageBuffer(self._once(id, self._buffers), size, based, found)
+
+    def _run(self, told: Any, size: int) -> tuple[int, memoryview]:
+        offset, part = _list(told)
+        offset, view = _number(offset), self._part(part)
+        end = offset + view.nbytes
+        ragged = end % self._chunk and end != size
+        if offset % self._chunk or not view.nbytes or end > size or ragged:
+            raise ValueError("a run of a buffer is not made of chunks")
+        return offset, view
+
+    def _part(self, position: Any) -> memoryview:
+        offset, size = self._layout[_number(position)]
+        if size > self._blob.nbytes - offset:
+            raise ValueError("a part lies outside of what was given")
+        return self._blob[offset : offset + size]
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise ValueError("a number")
+    return value
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    offset, size = _list(value)
+    return _number(offset), _number(size)
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("a truth value")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("a list")
+    return value
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("an object")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _TEXT:
+        raise ValueError("a text")
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError("seconds")
+    return float(value)
+
+
+def _note(value: Any) -> Note:
+    kind, name, type_, reason, path = (str(one)[:_TEXT] for one in _list(value))
+    if kind not in _KINDS:
+        raise ValueError("a kind of note")
+    return Note(kind, _text(name), _text(type_), _text(reason), _text(path))  # type: ignore[arg-type]
+
+
+def _notes(value: Any) -> tuple[Note, ...]:
+    """Notes of a restore that has happened: those that are none are left out."""
+    found = []
+    for one in value if isinstance(value, list) else ():
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(_note(one))
+    return tuple(found)
+
+
+# -- what a kernel is given --------------------------------------------------------------------
+
+
+def encode(load: Load) -> tuple[dict[str, Any], memoryview]:
+    """The request that brings a kernel to an image, and the streams in it."""
+    blob, layout = bytearray(), []
+    groups = []
+    for at, group in enumerate(load.groups):
+        stream = memoryview(group.stream).cast("B")
+        layout.append([len(blob), stream.nbytes])
+        blob += stream
+        buffers = [[b.id, b.size, [list(piece) for piece in b.pieces]] for b in group.buffers]
+        groups.append(
+            {
+                "id": group.id,
+                "names": list(group.names),
+                "definitions": group.definitions,
+                "stream": at,
+                "buffers": buffers,
+            }
+        )
+    content = {
+        "id": load.id,
+        "chunk": load.chunk,
+        "keep": list(load.keep),
+        "groups": groups,
+        "lost": [[n.kind, n.name, n.type, n.reason, n.path] for n in load.lost],
+        "cells": dict(load.cells),
+        "layout": layout,
+        "token": None,
+        "tokens": [],
+    }
+    return content, memoryview(bytes(blob))
