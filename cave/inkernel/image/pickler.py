@@ -101,6 +101,13 @@ class Pickler(pickle.Pickler):
         """Note every object that is written, for `members`."""
         self.persistent_id = self.seen.append  # type: ignore[method-assign, assignment]
 
+    magic = b""
+    """What the stream begins with, if it is no plain pickle."""
+
+    def begin(self, roots: dict[Any, Any]) -> Any:
+        """What to dump."""
+        return roots
+
     def _take(self, buffer: pickle.PickleBuffer) -> bool:
         try:
             size = buffer.raw().nbytes
@@ -242,29 +249,35 @@ def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = 
     """
     refused: dict[int, tuple[Any, str]] = {}
     memory: Any = None
+    kind = Pickler
     for attempt in itertools.count():
         file = Sink()
-        pickler = Pickler(file, definitions, inline=inline)
+        pickler = kind(file, definitions, inline=inline)
         pickler.refused = refused
         pickler.memory = memory
         pickler.watch()
         try:
             with uncollected():
-                pickler.dump({_Name(name): value for name, value in roots.items()})
-                again = None if pickler.memory is None else pickler.memory.again()
-            if again is not None and attempt < _RETRIES:
-                memory = again
-                continue
-            return _finish(pickler, file, roots)
-        except RecursionError:
-            from . import deep
-
-            return deep.write(roots, definitions, inline=inline)
+                file.extend(pickler.magic)
+                pickler.dump(pickler.begin({_Name(name): obj for name, obj in roots.items()}))
+            again = None if pickler.memory is None else pickler.memory.again()
+            if again is None or attempt >= _RETRIES:
+                return _finish(pickler, file, roots)
+            memory = again
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            refused = _blame(pickler, error, refused, attempt, roots, definitions)
+            if isinstance(error, RecursionError) and kind is Pickler:
+                kind = _deep()
+            else:
+                refused = _blame(pickler, error, refused, attempt, roots)
     raise AssertionError
+
+
+def _deep() -> type[Pickler]:
+    from . import deep  # needs this module
+
+    return deep.DeepPickler
 
 
 def _blame(
@@ -273,7 +286,6 @@ def _blame(
     refused: dict[int, tuple[Any, str]],
     attempt: int,
     roots: Mapping[str, Any],
-    definitions: Definitions,
 ) -> dict[int, tuple[Any, str]]:
     """What to leave out at the next attempt: the object that was the last, then whole roots."""
     if attempt < _RETRIES and pickler.last is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..codec import uncollected
-from . import ready
+from . import deep, ready
 from .definitions import Definitions
 from .lost import Lost
 from .pickler import Note, why
@@ -38,13 +38,11 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
     Never raises for an object. Runs code: only for bytes that a trusted process wrote.
     """
     ready.load()
-    from . import deep
-
     if bytes(stream[: len(deep.MAGIC)]) == deep.MAGIC:
-        return deep.read(stream, buffers, definitions)
+        return _deeply(stream, buffers, definitions)
+    unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))
     with uncollected():
         try:
-            unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))
             with reading(Reading(definitions)):
                 return Loaded(unpickler.load())
         except KeyboardInterrupt:
@@ -55,6 +53,20 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
                 return _carefully(stream, buffers)
 
 
+def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
+    with uncollected(), reading(Reading(definitions)):
+        try:
+            return Loaded(deep.load(stream, iter(buffers)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return _nothing(error)
+
+
+def _nothing(error: BaseException) -> Loaded:
+    return Loaded({}, [Note("lost", "", "stream", f"the stream cannot be read: {why(error)}")])
+
+
 def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
     unpickler = Careful(io.BytesIO(data), buffers=iter(buffers))
     try:
@@ -62,8 +74,7 @@ def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        note = Note("lost", "", "stream", f"the stream cannot be read: {why(error)}")
-        return Loaded({}, [note])
+        return _nothing(error)
     for note in unpickler.notes:
         note.name = next((name for name, value in roots.items() if _mentions(value, note)), "")
     return Loaded(roots, unpickler.notes)

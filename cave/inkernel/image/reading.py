@@ -16,6 +16,8 @@ class Reading:
         self.definitions = definitions
         self.made: dict[str, Any] = {}
         """Definitions that this stream itself has brought."""
+        self.numbered: dict[int, Any] = {}
+        """Objects of records, by number (see `deep`)."""
         self.main: dict[str, Any] = sys.modules[MAIN].__dict__
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 
@@ -17,5 +18,6 @@ def load() -> None:
     names = [found.name for found in pkgutil.iter_modules(package.__path__)]
     recipes = [name for name in names if name.startswith("recipes")]
     for name in [*(known for known in _MODULES if known in names), *recipes]:
-        importlib.import_module(f"{__package__}.{name}")
+        with contextlib.suppress(ImportError):  # rules that cannot be had: fewer kinds, no fault
+            importlib.import_module(f"{__package__}.{name}")
         _loaded.append(name)
