@@ -128,8 +128,9 @@ class LocalFolder:
     def link(self, other: Folder, id: str) -> None:
         make_folder(self.path)
         target = self.path / f"{id}.data"
-        if target.exists() or self.has(id):
-            return
+        if self.has(id):
+            raise FileExistsError(id)
+        target.unlink(missing_ok=True)  # of a fork that was cut short
         if isinstance(other, LocalFolder):
             with contextlib.suppress(OSError):  # another file system, or one without links
                 target.hardlink_to(other.path_of(id))
@@ -258,8 +259,8 @@ class RemoteFolder:
 
     def link(self, other: Folder, id: str) -> None:
         target = f"{self.at}/{id}.data"
-        if self.fs.exists(target) or self.has(id):
-            return
+        if self.has(id):
+            raise FileExistsError(id)
         if isinstance(other, RemoteFolder) and type(other.fs) is type(self.fs):
             self.fs.makedirs(self.at, exist_ok=True)
             self.fs.cp_file(other.path_of(id), target)

@@ -72,7 +72,7 @@ def _buffer(buffer: Buffer, leave: set[int], packs: Packs, writer: PackWriter) -
     if not any(pack in leave for pack, _ in buffer.packs):
         return buffer
     refs = [_chunk(ref, leave, packs, writer) for ref in chunks(buffer, packs)]
-    return build(buffer.id, buffer.size, buffer.chunk, refs, writer)
+    return build(buffer.id, buffer.size, buffer.chunk, refs, writer.node)
 
 
 def _chunk(ref: Ref, leave: set[int], packs: Packs, writer: PackWriter) -> Ref:

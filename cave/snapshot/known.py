@@ -6,12 +6,14 @@ removed since, by whomever, it forgets everything, for what it knows may be gone
 
 from __future__ import annotations
 
+import contextlib
+
 from cave.errors import SnapshotCorrupt
 
 from .folder import Folder
 from .manifest import Manifest
 from .pack import Packs
-from .refs import ZERO, Ref
+from .refs import ZERO, Ref, pack_name
 from .tree import Buffer, nodes
 
 MOST = 400_000
@@ -29,10 +31,11 @@ class Known:
         self._learned = ""
         self._bad: set[tuple[int, int]] = set()
         self._new: dict[bytes, Ref] = {}
+        self._sizes: dict[int, int] = {}
 
     def begin(self) -> None:
         """Before a snapshot is written."""
-        self._new = {}
+        self._new, self._sizes = {}, {}
         stamp = self._folder.stamp()
         if stamp != self._stamp or len(self._refs) > MOST:
             self._refs.clear()
@@ -55,7 +58,7 @@ class Known:
         if key in self._seen:
             return
         try:
-            found = [ref for depth, ref in nodes(buffer, packs) if not depth]
+            found = [ref for _, ref in nodes(buffer, packs)]
         except SnapshotCorrupt:
             return  # what cannot be read is written again
         self._refs.update({ref.sha: ref for ref in found if not ref.flags & ZERO})
@@ -66,7 +69,17 @@ class Known:
         ref = self._new.get(sha) or self._refs.get(sha)
         if ref is None or ref.size != size or (ref.pack, ref.at) in self._bad:
             return None
-        return ref
+        return ref if ref.sha in self._new or self._is_there(ref) else None
+
+    def _is_there(self, ref: Ref) -> bool:
+        """Whether the pack is, and is long enough."""
+        if ref.pack not in self._sizes:
+            try:
+                with contextlib.closing(self._folder.open(pack_name(ref.pack))) as pack:
+                    self._sizes[ref.pack] = pack.size
+            except FileNotFoundError:
+                self._sizes[ref.pack] = -1
+        return ref.at + ref.stored <= self._sizes[ref.pack]
 
     def add(self, ref: Ref) -> Ref:
         """What is being written now: certain once `commit` is called."""

@@ -37,13 +37,10 @@ class Group:
     stream: tuple[Ref, ...]
     buffers: tuple[Buffer, ...]
     notes: tuple[Note, ...]
+    size: int
+    """Bytes of its content."""
     damage: str = ""
     """Why it cannot be read, when its entry is damaged; then only id and names are known."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of its content."""
-        return sum(ref.size for ref in self.stream) + sum(b.size for b in self.buffers)
 
     @property
     def content(self) -> Any:
@@ -52,12 +49,18 @@ class Group:
         return stream, tuple(buffer.content for buffer in self.buffers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
-    """A group and the variables of its names, as facts (their fidelity is left blank)."""
+    """A group and the variables of its names, as facts; their fidelity means nothing here."""
 
     group: Group
     variables: tuple[Variable, ...]
+
+    @cached_property
+    def row(self) -> list[Any]:
+        """What a manifest says of it: id, flags, names. Made once, since it is written often."""
+        group = self.group
+        return [group.id, int(group.definitions) | int(group.uses) << 1, *group.names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,10 @@ def encode_entry(entry: Entry) -> list[Any]:
     return [
         group.id,
         group.names,
-        _flags(group),
+        entry.row[1],
         _text(group.stream),
         [[b.id, b.size, b.chunk, b.depth, _text(b.refs), b.packs] for b in group.buffers],
+        group.size,
         [[n.kind, n.name, n.type, n.reason, n.path] for n in group.notes],
         [_facts(variable) for variable in entry.variables],
     ]
@@ -173,7 +177,7 @@ def encode_entry(entry: Entry) -> list[Any]:
 
 def decode_entry(given: list[Any]) -> Entry:
     """An entry of JSON."""
-    id, names, flags, stream, buffers, notes, variables = given
+    id, names, flags, stream, buffers, size, notes, variables = given
     group = Group(
         id,
         tuple(names),
@@ -182,6 +186,7 @@ def decode_entry(given: list[Any]) -> Entry:
         _refs(stream),
         tuple(_buffer(buffer) for buffer in buffers),
         tuple(Note(*note) for note in notes),
+        size,
     )
     return Entry(group, tuple(_variable(variable) for variable in variables))
 
@@ -231,7 +236,7 @@ def encode(manifest: Manifest) -> bytes:
         "chunk": manifest.chunk,
         "parent": manifest.parent,
         "runs": _runs(manifest),
-        "groups": [[g.id, _flags(g), *g.names] for g in manifest.groups],
+        "groups": [entry.row for entry in manifest.entries],
         "blocks": [[_text([block.ref]), block.count] for block in manifest.blocks],
         "loose": [[*_facts(v), v.fidelity] for v in manifest.loose],
         "used": sorted(manifest.used.items()),
@@ -240,21 +245,19 @@ def encode(manifest: Manifest) -> bytes:
     return zlib.compress(dumps(value), 1)
 
 
-def _runs(manifest: Manifest) -> list[list[int]]:
+def _runs(manifest: Manifest) -> list[tuple[int, int, int, int]]:
     """Places of entries as runs: block, first place, length, whether they were assumed."""
-    runs: list[list[int]] = []
-    for entry, (block, place) in zip(manifest.entries, manifest.places, strict=True):
-        assumed = int(entry.group.id in manifest.assumed)
-        last = runs[-1] if runs else None
-        if last and last[0] == block and last[1] + last[2] == place and last[3] == assumed:
-            last[2] += 1
-        else:
-            runs.append([block, place, 1, assumed])
-    return runs
-
-
-def _flags(group: Group) -> int:
-    return int(group.definitions) | int(group.uses) << 1
+    runs: list[tuple[int, int, int, int]] = []
+    assumed = manifest.assumed
+    block, first, length, flag = -1, 0, 0, False
+    for entry, (number, at) in zip(manifest.entries, manifest.places, strict=True):
+        taken = entry.group.id in assumed
+        if number == block and at == first + length and taken == flag:
+            length += 1
+            continue
+        runs.append((block, first, length, int(flag)))
+        block, first, length, flag = number, at, 1, taken
+    return [*runs[1:], (block, first, length, int(flag))] if length else []
 
 
 def decode(content: bytes, packs: Packs, *, written: int) -> Manifest:
@@ -299,9 +302,7 @@ def _placed(
         places += [(number, first + index) for index in range(count)]
         if flag:
             assumed.update(entry.group.id for entry in some)
-    if [[e.group.id, *e.group.names] for e in entries] != [
-        [id, *names] for id, _, *names in value["groups"]
-    ]:
+    if [entry.row for entry in entries] != value["groups"]:
         raise ValueError("it lists other groups than its blocks hold")
     return entries, places, assumed
 
@@ -309,7 +310,7 @@ def _placed(
 def _unreadable(id: str, flags: int, names: list[str], reason: str) -> Entry:
     """What is known of an entry whose block is damaged."""
     notes = tuple(Note("lost", name, "unknown", reason) for name in names)
-    group = Group(id, tuple(names), bool(flags & 1), bool(flags & 2), (), (), notes, reason)
+    group = Group(id, tuple(names), bool(flags & 1), bool(flags & 2), (), (), notes, 0, reason)
     return Entry(group, tuple(Variable(n, "unknown") for n in names if ":" not in n))
 
 

@@ -93,6 +93,10 @@ class PackWriter:
         self._append(stored)
         return ref
 
+    def node(self, content: bytes) -> Ref:
+        """A node of a tree, mostly hashes: nothing would deflate it."""
+        return self.record(content, deflate=len(content) + 1)
+
     def finish(self, manifest: bytes, key: bytes) -> None:
         """Add manifest and trailer, and make the file durable."""
         at = self.at
@@ -217,7 +221,5 @@ def missing(ref: Ref) -> str:
 
 def parts(stream: Bytes) -> Sequence[Bytes]:
     """A stream in parts that a reference can hold."""
-    if len(stream) <= PART:
-        return [stream]
     view = memoryview(stream)
     return [view[at : at + PART] for at in range(0, len(view), PART)]

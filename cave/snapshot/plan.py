@@ -8,7 +8,6 @@ need the session's definitions when those are damaged; all others are loaded.
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,16 +17,16 @@ from dataclasses import dataclass, field
 from cave.errors import SnapshotCorrupt
 from cave.image import Load, LoadBuffer, LoadGroup, Note
 
-from .folder import read_at, scratch
+from .folder import scratch
 from .known import Known
 from .manifest import Entry, Group, Manifest
 from .pack import Packs, missing, within
 from .refs import ZERO, Ref, checker, pack_name
 from .tree import Buffer, chunks
 
-WINDOW = 512 << 10
+WINDOW = 1 << 20
 """Bytes that are read at once, so that hashing finds them in the cache of the processor."""
-JOB = 8 << 20
+JOB = 32 << 20
 """Bytes that a thread checks in one go."""
 
 _own = threading.local()
@@ -290,25 +289,33 @@ def _jobs(file: int, at: int, run: list[Ref]) -> Iterator[_Check]:
 
 def _checked(check: _Check) -> str:
     """What is wrong with a range; nothing when all is well."""
-    memory = _memory()
-    at, end = check.at, check.at + sum(ref.size for ref in check.refs)
-    window, begin, held = memory, at, 0
-    for ref in check.refs:
-        if ref.size > len(memory):
-            content: memoryview | bytes = read_at(check.file, at, ref.size)
-        else:
-            if at + ref.size > begin + held:
-                begin, held = at, _fill(check.file, window, at, min(len(memory), end - at))
-            content = window[at - begin : min(at - begin + ref.size, held)]
-        function, expected = checker(ref)
-        try:
-            if len(content) != ref.size or function(content) != expected:
+    at = check.at
+    for some in _windows(check.refs):
+        length = sum([ref.size for ref in some])
+        window = _memory(length)
+        held = _fill(check.file, window, at, length)
+        begin = 0
+        for ref in some:
+            function, expected = checker(ref)
+            end = begin + ref.size
+            if end > held or function(window[begin:end]) != expected:
                 return f"it differs from its checksum at byte {ref.at}"
-        finally:
-            if isinstance(content, memoryview):
-                content.release()
-        at += ref.size
+            begin = end
+        at += length
     return ""
+
+
+def _windows(refs: Sequence[Ref]) -> Iterator[list[Ref]]:
+    """References in a row that are read at once."""
+    some: list[Ref] = []
+    size = 0
+    for ref in refs:
+        if some and size + ref.size > WINDOW:
+            yield some
+            some, size = [], 0
+        some.append(ref)
+        size += ref.size
+    yield some
 
 
 def _fill(file: int, window: memoryview, at: int, length: int) -> int:
@@ -324,20 +331,9 @@ def _fill(file: int, window: memoryview, at: int, length: int) -> int:
     return held
 
 
-def _memory() -> memoryview:
-    """A window of the thread's own."""
-    if not hasattr(_own, "window"):
-        _own.window = memoryview(bytearray(WINDOW))
-    window: memoryview = _own.window
+def _memory(length: int) -> memoryview:
+    """Memory of the thread's own, warm in its cache."""
+    window: memoryview | None = getattr(_own, "window", None)
+    if window is None or len(window) < length:
+        window = _own.window = memoryview(bytearray(max(length, WINDOW)))
     return window
-
-
-def bad_refs(packs: Packs, refs: Sequence[Ref]) -> Iterator[tuple[Ref, str]]:
-    """References whose content differs from its SHA-256, and how."""
-    for _, some in itertools.groupby(refs, key=lambda ref: ref.pack):
-        for ref in some:
-            try:
-                if not ref.flags & ZERO:
-                    packs.read(ref)
-            except SnapshotCorrupt as fault:
-                yield ref, str(fault)

@@ -24,10 +24,11 @@ from .folder import Output, folder_at
 from .known import Known
 from .manifest import Manifest, decode
 from .pack import Packs, PackWriter, finished, read_manifest
+from .place import place, sign, usage
 from .plan import Plan, Planner
 from .refs import pack_name, pack_number
 from .verify import Fault, faults
-from .write import Progress, Writing, check_image, place, sign, usage
+from .write import Progress, Writing, check_image
 
 THREADS = 2
 
@@ -94,7 +95,7 @@ class Snapshots:
                     blocks=blocks,
                     assumed=frozenset(g.id for g in image.groups if not g.checked),
                     loose=tuple(loose),
-                    used=usage(entries, blocks, number),
+                    used=usage(entries, blocks, base, number),
                     written=0,
                     size=sum(entry.group.size for entry in entries),
                 ),

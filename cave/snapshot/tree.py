@@ -8,10 +8,10 @@ anew, and so is its node on each level: 9 KB for a chunk in a gigabyte.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .pack import Packs, PackWriter
+from .pack import Packs
 from .refs import ZERO, Ref, packed, unpacked
 
 FANOUT = 64
@@ -73,24 +73,25 @@ def chunks(buffer: Buffer, packs: Packs) -> list[Ref]:
     return refs
 
 
-def build(id: str, size: int, chunk: int, refs: list[Ref], writer: PackWriter) -> Buffer:
-    """A tree over chunks; its nodes are appended to the pack."""
+Record = Callable[[bytes], Ref]
+"""Puts a node into a pack."""
+
+
+def build(id: str, size: int, chunk: int, refs: list[Ref], record: Record) -> Buffer:
+    """A tree over chunks, with its nodes."""
     used: Counter[int] = Counter()
     for ref in refs:
         used[ref.pack] += ref.stored
     depth = 0
     while len(refs) > INLINE:
-        refs = [_node(refs[at : at + FANOUT], writer) for at in range(0, len(refs), FANOUT)]
-        used[writer.number] += sum(ref.stored for ref in refs)
+        refs = [record(packed(refs[at : at + FANOUT])) for at in range(0, len(refs), FANOUT)]
+        for ref in refs:
+            used[ref.pack] += ref.stored
         depth += 1
     return Buffer(id, size, chunk, depth, tuple(refs), _sorted(used))
 
 
-def _node(refs: list[Ref], writer: PackWriter) -> Ref:
-    return writer.record(packed(refs), deflate=1 << 30)
-
-
-def update(buffer: Buffer, changed: Mapping[int, Ref], packs: Packs, writer: PackWriter) -> Buffer:
+def update(buffer: Buffer, changed: Mapping[int, Ref], packs: Packs, record: Record) -> Buffer:
     """The tree with other chunks at some places. Raises `SnapshotCorrupt`."""
     used = Counter(dict(buffer.packs))
 
@@ -107,7 +108,7 @@ def update(buffer: Buffer, changed: Mapping[int, Ref], packs: Packs, writer: Pac
         for index, ref in changed.items():
             below.setdefault(index // span, {})[index % span] = ref
         return {
-            at: _node(renewed(unpacked(packs.read(refs[at])), depth - 1, some), writer)
+            at: record(packed(renewed(unpacked(packs.read(refs[at])), depth - 1, some)))
             for at, some in below.items()
         }
 

@@ -7,19 +7,18 @@ already, by its SHA-256, is referred to.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 
-from cave import failpoints
 from cave.errors import SnapshotCorrupt, SnapshotError
 from cave.events import Variable
 from cave.image import Image, ImageBuffer, ImageGroup
 
 from .known import Known
-from .manifest import Block, Entry, Group, Manifest, encode, encode_block
-from .pack import PAGE, TRAILER, Packs, PackWriter, parts
+from .manifest import Entry, Group, Manifest
+from .pack import PAGE, Packs, PackWriter, parts
 from .refs import Bytes, Ref, digests, sha256, zeros
 from .tree import Buffer, build, chunks, update, zero
 
@@ -62,33 +61,40 @@ class Writing:
     def entries(self, variables: Sequence[Variable]) -> tuple[list[Entry], list[Variable]]:
         """The entries of all groups, whose content is in packs then, and variables of none."""
         facts = {variable.name: variable for variable in variables}
-        groups = self._groups()
+        made = self._given()
+        places = self.base.by_id if self.base is not None else {}
+        before = self.base.entries if self.base is not None else ()
         entries = []
-        for group, old in groups:
-            own = tuple([facts.pop(name) for name in group.names if name in facts])
-            if old is not None and old.group is group and _alike(own, old.variables):
+        for group in self.image.groups:
+            at = places.get(group.id)
+            old = before[at] if at is not None else None
+            new = made.get(group.id) or self._same(group.id, old)
+            own = tuple([facts.pop(name) for name in new.names if name in facts])
+            if old is not None and old.group is new and _alike(own, old.variables):
                 entries.append(old)
             else:
-                entries.append(Entry(group, tuple(replace(v, fidelity="") for v in own)))
+                entries.append(Entry(new, own))
         return entries, list(facts.values())
 
-    def _groups(self) -> list[tuple[Group, Entry | None]]:
+    def _given(self) -> dict[str, Group]:
+        """The groups that are given, by id; their content is in packs then."""
         given = [group for group in self.image.groups if not group.same]
         news = {id(b): self._new(group.id, b) for group in given for b in group.buffers}
         self._write_chunks(list(news.values()))
         self.writer.flush()
-        streams = {group.id: self._stream(group) for group in given}
-        groups: list[tuple[Group, Entry | None]] = []
-        for group in self.image.groups:
-            old = self._old(group.id)
-            if group.same:
-                groups.append((self._same(group.id, old), old))
-                continue
-            buffers = tuple([self._tree(news[id(buffer)]) for buffer in group.buffers])
-            flags = group.definitions, group.uses
-            new = Group(group.id, group.names, *flags, streams[group.id], buffers, group.notes)
-            groups.append((old.group if old and old.group == new else new, old))
-        return groups
+        streams = [self._stream(group) for group in given]
+        return {
+            group.id: self._group(group, stream, [news[id(b)] for b in group.buffers])
+            for group, stream in zip(given, streams, strict=True)
+        }
+
+    def _group(self, group: ImageGroup, stream: tuple[Ref, ...], news: list[_New]) -> Group:
+        buffers = tuple([self._tree(new) for new in news])
+        size = sum(ref.size for ref in stream) + sum(b.size for b in buffers)
+        flags = group.definitions, group.uses
+        new = Group(group.id, group.names, *flags, stream, buffers, group.notes, size)
+        old = self._old(group.id)
+        return old.group if old is not None and old.group == new else new
 
     def _old(self, id: str) -> Entry | None:
         if self.base is None:
@@ -97,7 +103,7 @@ class Writing:
         return None if index is None else self.base.entries[index]
 
     def _same(self, id: str, old: Entry | None) -> Group:
-        if old is None:
+        if old is None or self.image.base is None:
             raise SnapshotError(f"group {id!r} is said to be as before, and there is none before")
         if old.group.damage:
             raise SnapshotCorrupt(f"group {id!r} of the last snapshot: {old.group.damage}")
@@ -178,14 +184,18 @@ class Writing:
         given, base, chunk = new.given, new.base, self.image.chunk
         count = -(-given.size // chunk)
         if base is not None and base.size == given.size:
-            return update(base, new.refs, self.packs, self.writer) if new.refs else base
+            return update(base, new.refs, self.packs, self._node) if new.refs else base
         refs = dict(enumerate(chunks(base, self.packs))) if base is not None else {}
         refs.update(new.refs)
         whole = [refs[index] for index in range(count) if index in refs]
         lengths = [min(chunk, given.size - at) for at in range(0, given.size, chunk)]
         if [ref.size for ref in whole] != lengths:
             raise SnapshotError(f"buffer {given.id!r} is not given as a whole")
-        return build(given.id, given.size, chunk, whole, self.writer)
+        return build(given.id, given.size, chunk, whole, self._node)
+
+    def _node(self, content: bytes) -> Ref:
+        ref = self.known.get(sha256(content), len(content))
+        return ref or self.known.add(self.writer.node(content))
 
     def _stream(self, group: ImageGroup) -> tuple[Ref, ...]:
         if group.stream is None:
@@ -221,98 +231,9 @@ def _cut(given: ImageBuffer, chunk: int) -> Iterator[tuple[int, memoryview]]:
 
 def _alike(given: Sequence[Variable], known: Sequence[Variable]) -> bool:
     """Whether the facts are the same, fidelity aside."""
-    return len(given) == len(known) and all(
-        a.cell == b.cell
-        and a.size == b.size
-        and a.summary == b.summary
-        and a.type == b.type
-        and a.shape == b.shape
-        and a.name == b.name
-        for a, b in zip(given, known, strict=True)
-    )
-
-
-# -- the manifest ----------------------------------------------------------------------------
-
-
-def place(
-    entries: Sequence[Entry],
-    base: Manifest | None,
-    writer: PackWriter,
-    leave: Collection[int] = (),
-) -> tuple[tuple[Block, ...], tuple[tuple[int, int], ...]]:
-    """Blocks and places of entries: where they were, or in new blocks that are written here.
-
-    Blocks in the packs `leave` are given up.
-    """
-    old = _old_places(entries, base) if base is not None else {}
-    blocks: list[Block] = list(base.blocks) if base is not None else []
-    crowded = _crowded(blocks, [block for block, _ in old.values()])
-    crowded |= {number for number, block in enumerate(blocks) if block.ref.pack in leave}
-    places: dict[int, tuple[int, int]] = {}
-    fresh: list[int] = []
-    for index in range(len(entries)):
-        at = old.get(index)
-        if at is None or at[0] in crowded:
-            fresh.append(index)
-        else:
-            places[index] = at
-    for first in range(0, len(fresh), FULL):
-        some = fresh[first : first + FULL]
-        ref = writer.record(encode_block([entries[index] for index in some]), deflate=1024)
-        places.update({index: (len(blocks), at) for at, index in enumerate(some)})
-        blocks.append(Block(ref, len(some)))
-    used = sorted({block for block, _ in places.values()})
-    number = {block: at for at, block in enumerate(used)}
-    placed = tuple(
-        [(number[block], at) for block, at in (places[index] for index in range(len(entries)))]
-    )
-    return tuple(blocks[block] for block in used), placed
-
-
-def _old_places(entries: Sequence[Entry], base: Manifest) -> dict[int, tuple[int, int]]:
-    """Places of the entries that the base has as they are."""
-    found = {}
-    for index, entry in enumerate(entries):
-        at = base.by_id.get(entry.group.id)
-        if at is not None and base.entries[at] is entry:
-            found[index] = base.places[at]
-    return found
-
-
-def _crowded(blocks: Sequence[Block], needed: Sequence[int]) -> set[int]:
-    """Blocks to write anew: where less than half is needed, and small ones when many."""
-    live = Counter(needed)
-    found = {n for n, block in enumerate(blocks) if live[n] * 2 < block.count}
-    rest = sorted((n for n in live if n not in found), key=live.__getitem__)
-    if len(rest) > BLOCKS:
-        found.update(rest[: len(rest) - BLOCKS // 2])
-    return found
-
-
-def usage(entries: Sequence[Entry], blocks: Sequence[Block], own: int) -> Mapping[int, int]:
-    """Bytes that are needed of each pack, by its number."""
-    used: Counter[int] = Counter({own: 0})
-    for entry in entries:
-        for ref in entry.group.stream:
-            used[ref.pack] += ref.stored
-        for buffer in entry.group.buffers:
-            for pack, size in buffer.packs:
-                used[pack] += size
-    for block in blocks:
-        used[block.ref.pack] += block.ref.stored
-    del used[0]  # where zeros are
-    return dict(used)
-
-
-def sign(manifest: Manifest, writer: PackWriter, key: bytes) -> Manifest:
-    """Write a manifest and make its pack durable."""
-    failpoints.hit("snapshot.before_manifest")
-    content = encode(manifest)
-    end = writer.at + len(content) + TRAILER
-    writer.finish(content, key)
-    failpoints.hit("snapshot.before_return")
-    return replace(manifest, written=end, digest=sha256(content).hex())
+    if given == known:  # mostly the very same objects
+        return True
+    return [replace(v, fidelity="") for v in given] == [replace(v, fidelity="") for v in known]
 
 
 def check_image(image: Image, base: Manifest | None) -> None:
