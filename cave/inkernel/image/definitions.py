@@ -84,7 +84,7 @@ def findable(obj: Any) -> bool:
     if name is None or path is None or name == MAIN:
         return False
     module = sys.modules.get(name)
-    if module is None or not importable(module):
+    if module is None or not importable(module, name):
         return False
     found: Any = module
     for part in path.split("."):
@@ -100,10 +100,13 @@ def _address(obj: Any) -> tuple[str | None, str | None]:
     return name if type(name) is str else None, path if type(path) is str else None
 
 
-def importable(module: types.ModuleType) -> bool:
-    """Whether a module comes from a place that another process finds as well."""
+def importable(module: types.ModuleType, known_as: str | None = None) -> bool:
+    """Whether a module comes from a place that another process finds as well.
+
+    `_io` says that it is called `io`: what it is known as decides, where that is given.
+    """
     space = object.__getattribute__(module, "__dict__")
-    name = space.get("__name__")
+    name = space.get("__name__") if known_as is None else known_as
     if name in (MAIN, MODULE):
         return True
     if type(name) is not str or sys.modules.get(name) is not module:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -145,6 +144,3 @@ def _kinds(only: Collection[str] | None) -> Iterator[tuple[Kind, str]]:
         root = f"hidden:{kind.name}"
         if only is None or root in only:
             yield kind, root
-
-
-_ = sys
