@@ -13,7 +13,7 @@ import copyreg
 import io
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .frozen import frozen
@@ -21,6 +21,8 @@ from .pickler import Pickler
 from .reading import current
 
 MAGIC = b"cave deep 1\n"
+_BITS = 12
+"""Of a persistent id, for the index of how it is made; 0 for what is there already."""
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type(...)})
 _EMPTY = frozenset({list, dict, set})
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
@@ -33,9 +35,11 @@ class DeepPickler(Pickler):
 
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump: all records, beginning with the roots."""
-        self._numbers: dict[int, Any] = {}
+        self._pids: dict[int, Any] = {}
+        self._makers: dict[Any, int] = {}
+        self._easy: dict[type, Any] = {}
         self._queue: deque[tuple[int, Any, Any]] = deque()
-        self._flat: set[int] = set()
+        self._flat: dict[int, Any] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
         self._roots = roots
         return _Records(self)
@@ -48,27 +52,41 @@ class DeepPickler(Pickler):
         kind = type(obj)
         if kind in _ATOMS:
             return None
-        self.seen.append(obj)
-        known = self._numbers.get(id(obj))
+        known = self._pids.get(id(obj))
         if known is not None:
             return known
-        if kind in _EMPTY:
-            return None if id(obj) in self._flat else self._number(obj, kind, (), None)
-        if kind is tuple or issubclass(kind, type) or id(obj) in self._reduced:
+        if id(obj) in self._flat or kind is tuple or id(obj) in self._reduced:
             return None
-        if kind.__module__ == __name__ or kind is pickle.PickleBuffer:
+        self.seen.append(obj)
+        if kind in _EMPTY:
+            return self._number(obj, kind, (), None)
+        easy = self._easy.get(kind)
+        if easy is not None and not self.refused:
+            return self._number(obj, *easy, _newobj)
+        if issubclass(kind, type) or kind.__module__ == __name__ or kind is pickle.PickleBuffer:
             return None
         reduced = super().reducer_override(obj)
         if _fillable(obj, reduced):
+            if self.plain(kind) and type(reduced[2]) is dict:
+                self._easy[kind] = reduced[:2]
             return self._number(obj, reduced[0], reduced[1], reduced)
         self._reduced[id(obj)] = obj, reduced
         return None
 
     def _number(self, obj: Any, maker: Any, args: tuple[Any, ...], reduced: Any) -> Any:
-        number = len(self._numbers) + 1
-        known = self._numbers[id(obj)] = (number, maker, *args)
+        """The first of its making says how in full, later ones where to look."""
+        number = len(self._pids) + 1
+        key = (maker, args)
+        index = self._makers.get(key)
+        known = number << _BITS | (index or 0)
+        self._pids[id(obj)] = known
         self._queue.append((number, obj, reduced))
-        return known
+        if index is not None:
+            return known
+        index = len(self._makers) + 1
+        if index < 1 << _BITS:
+            self._makers[key] = index
+        return (known, index, maker, *args)
 
     def reducer_override(self, obj: Any) -> Any:
         """What `persistent_id` has found out already."""
@@ -84,6 +102,7 @@ class DeepPickler(Pickler):
 
     def _records(self) -> Iterator[Any]:
         yield from self._tuples(self._roots.values())
+        yield 0
         yield self._plain(self._roots)
         idle = 0
         while idle < 3:  # the pickler asks for one more before it writes the last
@@ -93,44 +112,58 @@ class DeepPickler(Pickler):
                 continue
             idle = 0
             number, obj, reduced = self._queue.popleft()
-            kind = type(obj)
             if reduced is None:
-                copy = self._plain(kind(obj))
-                yield from self._tuples(copy.values() if kind is dict else copy)
-                yield number, copy
+                payload = self._plain(type(obj)(obj))
+            elif reduced is _newobj:
+                payload = self._plain(obj.__dict__)
             else:
-                yield from self._state(number, reduced)
+                payload = self._state(reduced)
+            for part in self._direct(payload):
+                if type(part) is tuple:
+                    yield from self._tuples((part,))
+            yield number
+            yield payload
 
-    def _state(self, number: int, reduced: Any) -> Iterator[Any]:
+    def _state(self, reduced: Any) -> Any:
+        """A dict of attributes, or all that reducing gave."""
         state, items, pairs, setter = (*reduced[2:], None, None, None, None)[:4]
-        parts = list(items) if items is not None else None
-        entries = dict(pairs) if pairs is not None else None
-        for found in (state, *(state if type(state) is tuple else ())):
-            if type(found) is dict:
-                self._plain(found)
-                yield from self._tuples(found.values())
-        for found in (parts, entries):
-            if found is not None:
-                self._plain(found)
-                yield from self._tuples(found.values() if type(found) is dict else found)
-        yield number, state, parts, entries, setter
+        if type(state) is dict and items is None and pairs is None and setter is None:
+            return self._plain(state)
+        if items is not None:
+            items = self._plain(list(items))
+        if pairs is not None:
+            pairs = self._plain(dict(pairs))
+        for part in state if type(state) is tuple else (state,):
+            if type(part) is dict:
+                self._plain(part)
+        return state, items, pairs, setter
+
+    def _direct(self, payload: Any) -> Iterable[Any]:
+        if type(payload) is not tuple:
+            return payload.values() if type(payload) is dict else payload
+        found: list[Any] = []
+        for part in (*payload[:3], *(payload[0] if type(payload[0]) is tuple else ())):
+            if type(part) is dict:
+                found += part.values()
+            elif type(part) in (list, tuple):
+                found += part
+        return found
 
     def _plain(self, found: Any) -> Any:
         """A list or dict that goes in place; it is kept, so that its id stays its own."""
-        self._flat.add(id(found))
-        self._reduced[id(found)] = found, None
+        self._flat[id(found)] = found
         return found
 
     def _tuples(self, parts: Iterable[Any]) -> Iterator[Any]:
         stack = [(part, False) for part in parts if type(part) is tuple]
         while stack:
             found, opened = stack.pop()
-            if id(found) in self._numbers or all(type(part) in _ATOMS for part in found):
+            if id(found) in self._pids or all(type(part) in _ATOMS for part in found):
                 continue
             if opened:
-                number = len(self._numbers) + 1
-                self._numbers[id(found)] = (number,)
-                self._reduced[id(found)] = found, None
+                number = len(self._pids) + 1
+                self._pids[id(found)] = number << _BITS
+                self._plain(found)
                 yield _Tuple(number, found)
             else:
                 stack.append((found, True))
@@ -175,37 +208,53 @@ def deep_tuple(number: int, *parts: Any) -> None:
 class DeepUnpickler(pickle.Unpickler):
     """Makes what persistent ids stand for, empty."""
 
+    def __init__(self, file: io.BytesIO, *, buffers: Iterable[memoryview]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._made = current().numbered
+        self._makers: dict[int, tuple[Any, list[Any]]] = {}
+
     def persistent_load(self, pid: Any) -> Any:
         """The object of that number."""
-        made = current().numbered
-        number = pid[0]
-        if number not in made:
-            maker, *args = pid[1:]
-            made[number] = maker(*args)
-        return made[number]
+        if type(pid) is tuple:
+            pid, index, maker, *args = pid
+            self._makers[index] = maker, args
+        else:
+            index = pid & ((1 << _BITS) - 1)
+        number = pid >> _BITS
+        made = self._made.get(number)
+        if made is None:
+            maker, args = self._makers[index]
+            made = self._made[number] = maker(*args)
+        return made
 
 
 def load(stream: Any, buffers: Iterable[memoryview]) -> dict[str, Any]:
     """The roots of a stream in this form."""
     file = io.BytesIO(stream)
     file.seek(len(MAGIC))
-    roots, *records = DeepUnpickler(file, buffers=buffers).load()
+    flow = iter(DeepUnpickler(file, buffers=buffers).load())
     made = current().numbered
-    hashed = [record for record in records if record is not None and _hashes(record, made)]
-    for record in records:
-        if record is not None and not _hashes(record, made) and type(made[record[0]]) is list:
-            made[record[0]].extend(record[1])
-    for record in reversed(records):
-        if record is not None and len(record) > 2:
-            _fill(made[record[0]], *record[1:])
-    for record in reversed(hashed):
-        made[record[0]].update(record[1])
-    found: dict[str, Any] = roots
+    records = [(number, next(flow)) for number in flow if number is not None]
+    hashed = []
+    states = []
+    found: dict[str, Any] = {}
+    for number, payload in records:
+        if number == 0:
+            found = payload
+            continue
+        kind = type(made[number])
+        if kind is list:
+            made[number].extend(payload)
+        else:
+            (hashed if kind in _EMPTY else states).append((made[number], payload))
+    for obj, payload in reversed(states):
+        if type(payload) is dict:
+            _fill(obj, payload, None, None, None)
+        else:
+            _fill(obj, *payload)
+    for obj, payload in reversed(hashed):
+        obj.update(payload)
     return found
-
-
-def _hashes(record: Any, made: Mapping[int, Any]) -> bool:
-    return len(record) == 2 and type(made[record[0]]) in (dict, set)
 
 
 def _fill(obj: Any, state: Any, items: Any, pairs: Any, setter: Any) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .pickler import Note, Pickler
 
 _STEPS = 50_000
+_LONG = 20
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType,
           types.FunctionType, types.CodeType)  # fmt: skip
 
@@ -44,21 +45,31 @@ def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:
     """Paths of wanted objects, the nearest ones first."""
     if id(root) in wanted:
         return {id(root): ""}
-    queue = [(root, "")]
+    queue: list[tuple[Any, Any]] = [(root, None)]
     known = {id(root)}
     found: dict[int, str] = {}
-    for obj, path in queue:
-        for step, part in _parts(obj):
+    for place in queue:
+        for step, part in _parts(place[0]):
             if id(part) in known or (isinstance(part, _ATOMS) and id(part) not in wanted):
                 continue
             known.add(id(part))
+            there = (part, (place[1], step))
             if id(part) in wanted:
-                found[id(part)] = path + step
+                found[id(part)] = _spelled(there[1])
             else:
-                queue.append((part, path + step))
+                queue.append(there)
         if len(found) == len(wanted) or len(queue) > _STEPS:
             break
     return found
+
+
+def _spelled(steps: Any) -> str:
+    """The path of a chain of steps; a long one is cut in front."""
+    parts: list[str] = []
+    while steps is not None and len(parts) < _LONG:
+        parts.append(steps[1])
+        steps = steps[0]
+    return ("" if steps is None else "...") + "".join(reversed(parts))
 
 
 def _parts(obj: Any) -> Iterator[tuple[str, Any]]:

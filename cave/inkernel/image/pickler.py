@@ -28,6 +28,7 @@ from .makers import definition
 LARGE = 64 << 10
 """Contiguous memory of at least this many bytes leaves the stream as a buffer."""
 _RETRIES = 6
+_WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
 @dataclass(slots=True)
@@ -157,6 +158,19 @@ class Pickler(pickle.Pickler):
             return ordinary(pickler, obj) if reduced is NotImplemented else reduced
 
         return handler
+
+    def plain(self, kind: type) -> bool:
+        """Whether all that there is to an object of the type is its `__dict__`."""
+        return (
+            self._handlers.get(kind) is _ordinary
+            and kind not in copyreg.dispatch_table
+            and all(getattr(kind, name) is getattr(object, name) for name in _WAYS)
+            and not hasattr(kind, "__getnewargs__")
+            and not hasattr(kind, "__getnewargs_ex__")
+            and not hasattr(kind, "__setstate__")
+            and not issubclass(kind, list | dict)
+            and not any("__slots__" in vars(base) for base in kinds.mro(kind))
+        )
 
     # -- for rules -------------------------------------------------------------------------
 
