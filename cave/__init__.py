@@ -33,10 +33,14 @@ if TYPE_CHECKING:
         PutError,
         SessionBusy,
         SessionNotFound,
+        SnapshotCorrupt,
+        SnapshotError,
+        SnapshotNotFound,
         StoreError,
         UnknownName,
     )
     from cave.facade import Session, delete, open, open_async, sessions
+    from cave.report import Diff, RestoreReport, Snapshot
     from cave.session import AsyncSession
     from cave.turn import Cell, Step, Turn, Usage
 
@@ -58,10 +62,14 @@ _HOMES = {
         "PutError",
         "SessionBusy",
         "SessionNotFound",
+        "SnapshotCorrupt",
+        "SnapshotError",
+        "SnapshotNotFound",
         "StoreError",
         "UnknownName",
     ),
     "facade": ("Session", "delete", "open", "open_async", "sessions"),
+    "report": ("Diff", "RestoreReport", "Snapshot"),
     "session": ("AsyncSession",),
     "turn": ("Cell", "Step", "Turn", "Usage"),
 }
@@ -78,6 +86,7 @@ __all__ = [
     "CellInterrupted",
     "CellTimeout",
     "ConfigError",
+    "Diff",
     "JournalCorrupt",
     "KernelDied",
     "KernelStartError",
@@ -86,9 +95,14 @@ __all__ = [
     "OperatorError",
     "Policy",
     "PutError",
+    "RestoreReport",
     "Session",
     "SessionBusy",
     "SessionNotFound",
+    "Snapshot",
+    "SnapshotCorrupt",
+    "SnapshotError",
+    "SnapshotNotFound",
     "Step",
     "StoreError",
     "Turn",

@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, get_args
 
 from cave.errors import ConfigError, PutError
 
-Persistence = Literal["live", "hybrid"]
+Persistence = Literal["live", "snapshot", "hybrid"]
 Profile = Literal["open"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -236,6 +236,19 @@ class Options:
     python: str | None = None
     persistence: str | None = None
     wait: float | None = None
+    snapshot_every: int | None = None
+    seed: str | Path | None = None
+    allow_pickle: bool | None = None
+
+    def __post_init__(self) -> None:
+        every: object = self.snapshot_every
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ConfigError(f"snapshot_every is {every!r}, not a number of cells, 1 or more")
+        if self.seed is not None and not self.allow_pickle:
+            raise ConfigError(
+                f"seed={str(self.seed)!r} is a pickle, which runs code when it is read; if you "
+                f"trust the file, type allow_pickle=True"
+            )
 
     def over(self, older: Options) -> Options:
         """These options, with `older` where these say nothing."""

@@ -23,6 +23,7 @@ natural builtin too, so that callers may catch whichever they know.
     └── StoreError (OSError)              the journal cannot be read or written
         ├── JournalCorrupt                a record differs from its hash
         └── SnapshotError                 a snapshot cannot be written or used
+            ├── StaleImage                    what was to stay in the kernel has changed
             ├── SnapshotCorrupt           it is damaged, or not signed by this home
             └── SnapshotNotFound (KeyError)   no snapshot of that id
 
@@ -168,3 +169,7 @@ class SnapshotCorrupt(SnapshotError):
 
 class SnapshotNotFound(SnapshotError, KeyError):
     """No snapshot of that id."""
+
+
+class StaleImage(SnapshotError):
+    """Variables that were to stay in the kernel have changed; nothing was restored."""

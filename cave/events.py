@@ -19,6 +19,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
+from cave.image import Note
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -38,7 +40,8 @@ TurnStatus = Literal[
 ]
 OutputKind = Literal["stream", "display_data", "execute_result", "error"]
 ReplyKind = Literal["cell", "finish", "malformed"]
-EndReason = Literal["died", "idle", "closed", "restart"]
+EndReason = Literal["died", "idle", "closed", "restart", "asleep"]
+RestoreReason = Literal["death", "opened", "asked", "restart", "fork", "seed"]
 
 
 def clean(text: str) -> str:
@@ -85,7 +88,9 @@ class Variable:
     cell: int | None = None
     """The cell that set it last; None for what was put."""
     fidelity: str = "volatile"
-    """How it would come back: `volatile` is held by the live kernel alone."""
+    """How it would come back: `exact`; `rebuilt` by a recipe; `changed`, named with a reason;
+    `assumed` to be what it was, not looked at; `lost`; `volatile`: held by the live kernel
+    alone, no snapshot has it yet."""
     summary: str = ""
     """One line of facts: columns and dtypes, ranges, a sample."""
 
@@ -173,6 +178,8 @@ class SessionOpened(Event):
     version: str
     """Version of cave that created it."""
     kernel: str = "cave-python"
+    forked_from: str = ""
+    """The session that it was forked from."""
 
 
 @_event
@@ -357,6 +364,74 @@ class InterruptSent(Event):
     cell: int | None
     action: Literal["sigint", "sigkill", "refused"]
     reason: str = ""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotCommitted(Event):
+    """The namespace is on disk: from here on it is promised."""
+
+    snapshot: str
+    """Its id."""
+    cell: int
+    """The last cell that had ended."""
+    upto: int = 0
+    """Everything up to the event of this number is in it."""
+    name: str = ""
+    """What a person called it; empty for automatic ones."""
+    kernel: int = 0
+    written: int = 0
+    """Bytes that were new."""
+    size: int = 0
+    """Bytes of everything that it holds."""
+    seconds: float = 0.0
+    """From the request to the disk."""
+    pause: float = 0.0
+    """Seconds for which the kernel was held up."""
+    digest: str = ""
+    """SHA-256 of its manifest."""
+    notes: tuple[Note, ...] = ()
+    """Names that it will not bring back exactly."""
+    missed: tuple[str, ...] = ()
+    """Names that had changed although no cell was seen to reach them; now they are in."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFailed(Event):
+    """The namespace could not be put on disk; the session goes on with what it has in memory."""
+
+    cell: int
+    reason: str
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsRetired(Event):
+    """Old automatic snapshots were let go of, by the rule of retention."""
+
+    snapshots: tuple[str, ...]
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored(Event):
+    """The namespace is again what it was at a snapshot, but for what is named."""
+
+    snapshot: str
+    cell: int
+    """The cell after which the namespace was so."""
+    reason: RestoreReason
+    kernel: int
+    variables: tuple[Variable, ...] = ()
+    """All variables, as they are now."""
+    kept: tuple[str, ...] = ()
+    """Names that had not changed and stayed in the kernel."""
+    notes: tuple[Note, ...] = ()
+    """Names that did not come back exactly."""
+    versions: tuple[tuple[str, str, str], ...] = ()
+    """Libraries whose version is another: name, then, now."""
+    seconds: float = 0.0
 
 
 @_event

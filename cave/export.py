@@ -27,6 +27,8 @@ from cave.events import (
     KernelEnded,
     Output,
     OutputLate,
+    Restored,
+    SnapshotCommitted,
     TurnFinished,
     TurnStarted,
     ValuesDeleted,
@@ -35,6 +37,7 @@ from cave.events import (
     clean,
 )
 from cave.ports import Death
+from cave.report import RestoreReport
 from cave.turn import clip
 
 PROSE = 200_000
@@ -59,6 +62,8 @@ class Block:
     started: CellStarted | None = None
     finished: CellFinished | None = None
     late: tuple[OutputLate, ...] = ()
+    undone: bool = False
+    """Whether the namespace went back behind it: what it did is not in the objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ def story(
     listed = list(events)
     ends = {e.cell: _whole(e, read_blob) for e in listed if isinstance(e, CellFinished)}
     late = [e for e in listed if isinstance(e, OutputLate)]
+    undone = ends.keys() - standing(listed)
     blocks = [Block("prose", f"# {name}\n\nA session of cave.")]
     for event in listed:
         if isinstance(event, CellStarted):
@@ -115,10 +121,29 @@ def story(
                 blocks.append(Block("prose", f"*{' '.join(event.note.split())}*"))
             mine = tuple(e for e in late if e.cell == event.cell)
             end = ends.get(event.cell)
-            blocks.append(Block("code", clean(event.source), event, end, mine))
+            gone = event.cell in undone
+            blocks.append(Block("code", clean(event.source), event, end, mine, undone=gone))
         elif text := _prose(event):
             blocks.append(Block("prose", clip(clean(text), PROSE)))
     return Story(name, max((e.seq for e in listed), default=0), tuple(blocks))
+
+
+def standing(events: Iterable[Event]) -> set[int]:
+    """The cells whose work the namespace holds at the end: those on the line of snapshots that
+    was taken, when it went back to an earlier moment or lost its last cells with a kernel."""
+    line: list[tuple[int, int]] = []  # number of the event that ended a cell, and the cell
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for event in events:
+        match event:
+            case CellFinished():
+                line = [*line, (event.seq, event.cell)]
+            case SnapshotCommitted():
+                lines[event.snapshot] = [entry for entry in line if entry[0] <= event.upto]
+            case Restored():
+                line = lines.get(event.snapshot, [])
+            case _:
+                pass
+    return {cell for _, cell in line}
 
 
 def _whole(event: CellFinished, read_blob: Callable[[str], str] | None) -> CellFinished:
@@ -153,6 +178,9 @@ def _prose(event: Event) -> str:
             how = Death(event.pid, event.reason, event.signal, event.status)
             lost = "\n".join(map(_row, event.lost)) or "No variable was lost."
             return f"**The {how}.** Lost with it:\n\n{lost}" if event.lost else f"**The {how}.**"
+        case Restored() if event.reason in {"asked", "death"}:
+            report = RestoreReport.of(event)
+            return "\n".join(f"- {' '.join(line.split())}" for line in report.lines)
         case _:
             return ""
 
@@ -198,7 +226,9 @@ def _cell(block: Block, id: str) -> dict[str, Any]:
         return {"cell_type": "markdown", "id": id, "metadata": {}, "source": source}
     started, end = block.started, block.finished
     status = end.status if end else "not ended"
-    facts = {"cell": started.cell, "origin": started.origin, "status": status}
+    facts: dict[str, Any] = {"cell": started.cell, "origin": started.origin, "status": status}
+    if block.undone:
+        facts["undone"] = True
     return {
         "cell_type": "code",
         "id": id,
@@ -289,6 +319,8 @@ def script_cell(block: Block) -> tuple[str, set[str]]:
     fault = f": {end.error.name}" if end and end.error else ""
     source = _without_magics(block.text)
     tree = _parsed(source)
+    if block.undone:
+        return f"# left out (undone: the namespace went back)\n{_commented(block.text)}", set()
     if tree is None or status not in {"ok", "error"}:
         why = f"# left out ({status}{fault})" if status != "ok" else "# left out (no plain Python)"
         return f"{why}\n{_commented(block.text)}", set()

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.config import Options
+from cave.display.told import told_death, told_return
 from cave.errors import SessionBusy
-from cave.events import Event, KernelEnded, Usage, Variable
+from cave.events import Event, KernelEnded, Restored, Usage, Variable
 from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
+from cave.report import Diff, RestoreReport, Snapshot
 from cave.session import RAISE, AsyncSession
 from cave.turn import Cell, Numbered, Turn
 from cave.wishes import Interruption
@@ -44,7 +46,7 @@ class Session:
         self._inner = inner
         self.narration: TextIO | None = None
         """Where turns are narrated; None: in the notebook or terminal, if there is one."""
-        self._ended: queue.SimpleQueue[KernelEnded] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[KernelEnded | Restored] = queue.SimpleQueue()
         inner.listen(self._note)
 
     @property
@@ -53,8 +55,10 @@ class Session:
         return self._inner.name
 
     def _note(self, event: Event) -> None:
-        if isinstance(event, KernelEnded) and event.lost and event.reason != "closed":
-            self._ended.put(event)
+        died = isinstance(event, KernelEnded) and event.reason not in {"closed", "asleep"}
+        back = isinstance(event, Restored) and event.reason != "asked"
+        if died or back:
+            self._ended.put(cast("KernelEnded | Restored", event))
 
     def _wait(
         self,
@@ -71,14 +75,12 @@ class Session:
             self._tell_losses()
 
     def _tell_losses(self) -> None:
+        """Say on stderr what a death cost and what came back; silent when nothing is amiss."""
         while not self._ended.empty():
-            ended = self._ended.get()
-            how = f"signal {ended.signal}" if ended.signal else ended.reason
-            how += f": {ended.detail}" if ended.detail else ""
-            _say(
-                f"cave: the kernel of {self.name!r} ended ({how}); lost with it: "
-                f"{names(ended.lost)}. A fresh kernel serves the session."
-            )
+            event = self._ended.get()
+            text = told_death(event) if isinstance(event, KernelEnded) else told_return(event)
+            if text:
+                _say(f"cave: {self.name!r}: {text}")
 
     # -- cells and turns ---------------------------------------------------------------------
 
@@ -194,6 +196,45 @@ class Session:
         """The variables: name, type, shape, size, last cell, fidelity, summary."""
         return self._wait(self._inner.vars())
 
+    # -- time ----------------------------------------------------------------------------
+
+    def snapshot(self, name: str = "") -> Snapshot:
+        """Take a snapshot now; a named one is always kept. Raises `SnapshotError`."""
+        return self._wait(self._inner.snapshot(name))
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The snapshots that are kept, oldest first."""
+        self._wait(self._inner.refresh())
+        return self._inner.snapshots
+
+    def restore(self, at: Any) -> RestoreReport:
+        """Bring the namespace back to an earlier moment, in the same kernel.
+
+        `at` is a cell number (the state after it), "turn 4", "before turn 4", the name of a
+        snapshot, or a Snapshot. Raises `SnapshotNotFound`, `SnapshotCorrupt`.
+        """
+        return self._wait(self._inner.restore(at))
+
+    @property
+    def last_restore(self) -> RestoreReport | None:
+        """How the namespace came back last; None when it never had to."""
+        self._wait(self._inner.refresh())
+        return self._inner.last_restore
+
+    def diff(self, old: Any, new: Any) -> Diff:
+        """Names added, changed, removed and unchanged between two moments (see `restore`)."""
+        return self._wait(self._inner.diff(old, new))
+
+    def fork(self, name: str, at: Any = None) -> Session:
+        """Another session with the same objects, as they are now or were `at` a moment.
+
+        Raises `ConfigError` when there is a session of that name, `SnapshotNotFound`.
+        """
+        with _lock:
+            inner = self._wait(self._inner.fork(name, at))
+            return _opened(inner)
+
     # -- looking back ------------------------------------------------------------------------
 
     @property
@@ -252,22 +293,20 @@ class Session:
         return line
 
     def restart(self) -> tuple[Variable, ...]:
-        """End the kernel and all its processes and start a fresh one; gives what was lost."""
+        """End the kernel and all its processes and start it again with the last snapshot; gives
+        the variables that are lost, which no snapshot has."""
         return self._wait(self._inner.restart())
 
     def close(self) -> None:
-        """End the kernel. The journal stays; `cave.open` goes on with a fresh kernel.
+        """Take a snapshot and end the kernel; `cave.open` brings the namespace back.
 
-        Says what is lost with it: until there are snapshots, every variable is.
+        Says which variables are lost, if any: those that no snapshot can hold.
         """
         lost = self._wait(self._inner.close())
         if _sessions.get(_key(self._inner)) is self:
             del _sessions[_key(self._inner)]
         if lost:
-            _say(
-                f"cave: closed {self.name!r}; there are no snapshots yet, so these are gone: "
-                f"{names(lost)}"
-            )
+            _say(f"cave: closed {self.name!r}; these are gone: {names(lost)}")
 
     def __enter__(self) -> Self:
         return self
@@ -305,6 +344,9 @@ def open(
     store: Store | str | Path | None = None,
     persistence: str | None = None,
     wait: float | None = None,
+    snapshot_every: int | None = None,
+    seed: str | Path | None = None,
+    allow_pickle: bool | None = None,
 ) -> Session:
     """Create the session `name`, or resume it with the same objects. Never calls a model.
 
@@ -312,10 +354,25 @@ def open(
     an Operator, a list of scripted steps, or a name (`anthropic:MODEL`,
     `openai:MODEL@http://host/v1`, `llama:/path.gguf`, `script:file.py`, `human`). `python`
     names another environment's interpreter (it needs ipykernel and dill). `wait` is how many
-    seconds to wait for another process that operates the session.
+    seconds to wait for another process that operates the session. `persistence` is "hybrid"
+    (the default: a snapshot after every `snapshot_every` cells), "live" (none at all) or
+    "snapshot" (the kernel ends after each turn). `seed` is a file that `s.export("x.dill")`
+    or dill wrote, which a new session starts with; reading it runs code, so
+    `allow_pickle=True` must be given.
     Raises `ConfigError`, `KernelStartError`, `StoreError`.
     """
-    options = Options(operator, policy, budget, kernel, python, persistence, wait)
+    options = Options(
+        operator,
+        policy,
+        budget,
+        kernel,
+        python,
+        persistence,
+        wait,
+        snapshot_every,
+        seed,
+        allow_pickle,
+    )
     with _lock:
         at = home.at(store=store)
         known = _sessions.get((at.path, name))
@@ -325,13 +382,17 @@ def open(
         if known is not None:
             known._inner.apply(options)
             return known
-        if not _sessions:
-            at_exit(leave_all)
-        session = Session(AsyncSession(at, name, options))
-        portal().call(session._inner.open())
-        session._tell_losses()
-        _sessions[at.path, name] = session
-        return session
+        return _opened(AsyncSession(at, name, options))
+
+
+def _opened(inner: AsyncSession) -> Session:
+    if not _sessions:
+        at_exit(leave_all)
+    session = Session(inner)
+    portal().call(inner.open())
+    session._tell_losses()
+    _sessions[_key(inner)] = session
+    return session
 
 
 def open_async(
@@ -345,9 +406,23 @@ def open_async(
     store: Store | str | Path | None = None,
     persistence: str | None = None,
     wait: float | None = None,
+    snapshot_every: int | None = None,
+    seed: str | Path | None = None,
+    allow_pickle: bool | None = None,
 ) -> AsyncSession:
     """`open` for code with its own event loop: `async with cave.open_async(name) as s:`."""
-    options = Options(operator, policy, budget, kernel, python, persistence, wait)
+    options = Options(
+        operator,
+        policy,
+        budget,
+        kernel,
+        python,
+        persistence,
+        wait,
+        snapshot_every,
+        seed,
+        allow_pickle,
+    )
     return AsyncSession(home.at(store=store), name, options)
 
 

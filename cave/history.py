@@ -20,8 +20,9 @@ from cave.events import (
     KernelEnded,
     KernelStarted,
     OutputLate,
-    SessionClosed,
+    Restored,
     SessionOpened,
+    SnapshotCommitted,
     StepReplied,
     StepStarted,
     TurnFinished,
@@ -32,6 +33,7 @@ from cave.events import (
     ValuesPut,
     Variable,
 )
+from cave.lasting import Lasting
 from cave.turn import Cell, Step, Turn, ended
 
 BlobReader = Callable[[str], str]
@@ -90,6 +92,8 @@ class History:
         self.kernels = 0
         self.ended: KernelEnded | None = None
         """How the last kernel ended, when none serves."""
+        self.last_end: KernelEnded | None = None
+        """How the kernel before the present one ended."""
         self.lost: tuple[Variable, ...] = ()
         """Variables lost with a kernel and not made again since."""
         self.spool = 0
@@ -100,6 +104,10 @@ class History:
         self.waiting: OpenTurn | None = None
         """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
+        self.lasting = Lasting()
+        """The snapshots, and what of the namespace they would bring back."""
+        self.held: dict[str, Variable] = {}
+        """The variables that the latest snapshot holds."""
         self._started: dict[int, CellStarted] = {}
         self._newest = 0
         self._between: list[Event] = []
@@ -128,11 +136,18 @@ class History:
             return self.turn_of(self.turn, cut)
         return None if self.waiting is None else self.turns[self.waiting.n]
 
+    def not_held(self) -> tuple[Variable, ...]:
+        """The variables that would be lost if the kernel ended now."""
+        lost = {name for name, note in self.lasting.notes.items() if note.kind == "lost"}
+        held = self.held.keys() - lost
+        return tuple(v for v in self.variables.values() if v.name not in held)
+
     def feed(self, events: Iterable[Event]) -> None:
         """Take in durable events, in their order."""
         for event in events:
             if event.seq:
                 self.seq = event.seq
+            self.lasting.feed(event)
             self._feed(event)
 
     def _feed(self, event: Event) -> None:
@@ -176,7 +191,16 @@ class History:
                 self.usage += event.usage
             case TurnFinished():
                 self._turn_finished(event)
-            case SessionClosed() | _:
+            case _:
+                self._feed_lasting(event)
+
+    def _feed_lasting(self, event: Event) -> None:
+        match event:
+            case SnapshotCommitted():
+                self._made_durable()
+            case Restored():
+                self._restored(event)
+            case _:
                 pass
 
     def _note(self, event: Event) -> None:
@@ -195,7 +219,7 @@ class History:
         self.lost = tuple(v for v in self.lost if v.name not in names)
 
     def _kernel_ended(self, event: KernelEnded) -> None:
-        self.kernel, self.ended = None, event
+        self.kernel, self.ended, self.last_end = None, event, event
         known = {v.name for v in event.lost}
         self.lost = (*(v for v in self.lost if v.name not in known), *event.lost)
         self.variables = {}
@@ -233,6 +257,19 @@ class History:
             bound=event.bound,
             _full=(lambda: ended(read(key), error)) if read is not None and key else None,
         )
+
+    def _made_durable(self) -> None:
+        later = self.lasting.volatile - self.held.keys()
+        self.held = {n: v for n, v in self.variables.items() if n not in later}
+        for n in self.lasting.made_durable:
+            if n in self.cells:
+                self.cells[n] = replace(self.cells[n], durable=True)
+
+    def _restored(self, event: Restored) -> None:
+        self.variables = {v.name: v for v in event.variables}
+        self.held = dict(self.variables)
+        self.lost = tuple(v for v in self.lost if v.name not in self.variables)
+        self._note(event)
 
     def _output_late(self, event: OutputLate) -> None:
         self.spool = max(self.spool, event.spool)

@@ -6,13 +6,16 @@
         cave.db              journals of all sessions
         blobs/               immutable bytes by their hash
         config.toml          the user's settings
+        key                  signs snapshots
         sessions/NAME/work   the cwd of cells
+        sessions/NAME/snapshots   one file for each snapshot
         sessions/NAME/kernels/N   record, log and output spool of the N-th kernel
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -25,6 +28,7 @@ from cave.ports import Clock, Death, Kernel, SessionInfo, SpooledCell, SpooledOu
 
 if TYPE_CHECKING:
     from cave.ports import BlobStore, Store
+    from cave.snapshot import Snapshots
 
 
 class Home:
@@ -44,6 +48,7 @@ class Home:
         self.clock: Clock = SystemClock()
         self.store: Store = store if store is not None else SQLStore(path / "cave.db")
         self.blobs: BlobStore = FolderBlobs(path / "blobs")
+        self._key: bytes | None = None
 
     def folder(self, session: str) -> Path:
         """Where a session keeps its files."""
@@ -52,6 +57,31 @@ class Home:
     def workdir(self, session: str) -> Path:
         """The cwd of a session's cells."""
         return self.folder(session) / "work"
+
+    @property
+    def key(self) -> bytes:
+        """Signs the snapshots of this home; never given to a kernel."""
+        if self._key is None:
+            from cave.snapshot import home_key
+
+            self._key = home_key(self.path)
+        return self._key
+
+    @property
+    def hash_seed(self) -> int:
+        """The seed of `hash(str)` in every kernel, so that hashes in objects stay true."""
+        digest = hashlib.sha256(b"hash seed" + self.key).digest()
+        return int.from_bytes(digest[:4], "big")
+
+    def snapshots(self, session: str) -> Snapshots:
+        """The files of a session's snapshots."""
+        from cave.snapshot import Snapshots
+
+        return Snapshots(self.snapshots_folder(session), session=session, key=self.key)
+
+    def snapshots_folder(self, session: str) -> Path:
+        """Where they are."""
+        return self.folder(session) / "snapshots"
 
     def text(self, key: str) -> str:
         """A blob as text. Raises `StoreError`."""
@@ -102,6 +132,7 @@ class Kernels:
             kernel=self.kernel,
             python=self.python,
             idle_timeout=self.settings.idle_timeout or None,
+            hash_seed=self._home.hash_seed,
         )
         return await start(launch)
 

@@ -134,9 +134,10 @@ async def _end_cell(
 ) -> None:
     journal, sync = work.journal, work.sync and turn is None
     death = kernel.death if not executed.kept else None
+    lineage = work.supply.lineage
     if death is not None:
-        lost = tuple(journal.history.variables.values())
-        fault = death_fault(death, lost)
+        await lineage.settle()
+        fault = death_fault(death, work.supply.losses(), lineage.back)
         if executed.status == "timeout" and executed.error is not None:
             fault = Fault(executed.error.name, f"{executed.error.message}; {fault.message}")
         executed = replace(executed, error=fault)
@@ -144,11 +145,14 @@ async def _end_cell(
         executed = replace(executed, error=_with_loss(journal, executed.error))
     event: CellFinished = await finished(n, executed, work.supply.blobs)
     late, last = await work.supply.late_events(), turn is None and death is None
-    await journal.append(*late, event, sync=sync, last=last)
+    due = death is None and lineage.due
+    await journal.append(*late, event, sync=sync and not due, last=last and not due)
     if death is not None:
         await work.supply.bury(death)
-    else:
-        kernel.ack(journal.history.spool)
+        return
+    kernel.ack(journal.history.spool)
+    if due:
+        await lineage.take(kernel, work.supply.number, wait=False, sync=sync, last=last)
 
 
 def _with_loss(journal: Journal, error: Fault | None) -> Fault | None:
@@ -218,6 +222,8 @@ async def run_turn(
             return await _finish(work, "over_budget", reason=reason)
         if work.stop.wished.is_set():
             return await _interrupted(work)
+        if work.supply.kernel is None:  # its successor comes first: the operator is told of it
+            await work.supply.ready(news=False)
         try:
             reply = await _ask(work, operator)
         except OperatorError as error:
@@ -335,12 +341,21 @@ async def _interrupted(work: Work) -> TurnFinished:
     return await _finish(work, "interrupted", reason="interrupted; go on with s.resume()")
 
 
+async def _make_durable(work: Work) -> None:
+    """A turn ends when its namespace is on disk."""
+    supply, kernel = work.supply, work.supply.kernel
+    await supply.lineage.settle(sync=False)
+    if kernel is not None and kernel.death is None and supply.lineage.stale:
+        await supply.lineage.take(kernel, supply.number, sync=False)
+
+
 async def _finish(
     work: Work, status: TurnStatus, *, answer: str = "", reason: str = ""
 ) -> TurnFinished:
     history = work.journal.history
     turn = history.turn
     assert turn is not None
+    await _make_durable(work)
     usage = sum((s.usage for s in turn.steps), Usage())
     cells = [history.cells[n] for n in turn.cells.values() if n in history.cells]
     usage += Usage(cells=len(cells), seconds=sum(c.seconds for c in cells))

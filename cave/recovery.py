@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from cave.errors import KernelStartError
+from cave.errors import KernelDied, KernelStartError
 from cave.events import (
     CellFinished,
     CellOutput,
@@ -25,10 +25,12 @@ from cave.events import (
     KernelStarted,
     Output,
     OutputLate,
+    RestoreReason,
     Variable,
     clean,
 )
 from cave.journal import Journal
+from cave.lineage import Lineage
 from cave.ports import BlobStore, Death, Executed, Kernel, SpooledCell, SpooledOutput
 
 
@@ -66,14 +68,29 @@ class KernelView:
     number: int
 
 
+RESTORES = 2
+"""Kernels that may die of a restore before the session starts with nothing."""
+
+_REASONS: dict[str, RestoreReason] = {"died": "death", "restart": "restart"}
+
+
+def _reason(ended: KernelEnded | None) -> RestoreReason:
+    """Why a namespace is brought back, from how the kernel before it ended."""
+    return "fork" if ended is None else _REASONS.get(ended.reason, "opened")
+
+
 def names(variables: tuple[Variable, ...]) -> str:
     """Variables in words: `df (DataFrame), y (int)`."""
     return ", ".join(f"{v.name} ({v.type})" for v in variables)
 
 
-def death_fault(death: Death, lost: tuple[Variable, ...]) -> Fault:
-    """The error of a cell whose kernel died under it."""
+def death_fault(death: Death, lost: tuple[Variable, ...], back: int | None = None) -> Fault:
+    """The error of a cell whose kernel died under it; `back` is the cell after which the
+    namespace will be restored."""
     tail = f"; lost with it: {names(lost)}" if lost else "; no variable was lost"
+    if back is not None:
+        tail = f"; the namespace comes back as it was after cell {back}"
+        tail += f", without {names(lost)}" if lost else ""
     detail = f" ({death.detail})" if death.detail else ""
     return Fault("KernelDied", f"{death}{detail}{tail}")
 
@@ -85,6 +102,7 @@ class Supply:
     journal: Journal
     source: KernelSource
     blobs: BlobStore
+    lineage: Lineage
     kernel: Kernel | None = None
     number: int = 0
     """Which kernel of the session `kernel` is."""
@@ -104,8 +122,27 @@ class Supply:
             await self.bury(kernel.death)
         if self.kernel is None:
             await self._start()
+        if self.journal.history.lasting.fresh and self.lineage.on:
+            await self._bring_back()
         assert self.kernel is not None
         return self.kernel
+
+    async def _bring_back(self) -> None:
+        """Restore the latest snapshot into a new kernel; one that it kills gets none."""
+        ended = self.journal.history.last_end
+        for _ in range(RESTORES):
+            assert self.kernel is not None
+            kernel, reason = self.kernel, _reason(ended)
+            try:
+                await self.lineage.bring_back(kernel, self.number, reason=reason)
+            except KernelDied:
+                await kernel.alive()
+                assert kernel.death is not None
+                await self.bury(kernel.death)
+                await self._start()
+            else:
+                return
+        await self.lineage.give_up(self.number, _reason(ended), "restoring it ended the kernel")
 
     async def _let_go_of_stale(self) -> None:
         serving = self.journal.history.kernel
@@ -222,7 +259,8 @@ class Supply:
             await self.kernel.detach()
         self.kernel = None
         found = await self.source.left_behind(self.number, after=history.spool)
-        lost = tuple(history.variables.values())
+        await self.lineage.settle()
+        lost = self.losses()
         await self.record([entry for entry in found if not _cut(entry)])
         if history.running is not None:
             cut = next((e.executed for e in found if isinstance(e, SpooledCell) and _cut(e)), None)
@@ -242,12 +280,17 @@ class Supply:
     async def _cut_short(
         self, cell: int, seen: Executed | None, death: Death, lost: tuple[Variable, ...]
     ) -> CellFinished:
-        fault = death_fault(death, lost)
+        fault = death_fault(death, lost, self.lineage.back)
         if seen is None:
             return CellFinished(cell=cell, status="died", error=fault, kept=False)
         return await finished(
             cell, replace(seen, status="died", error=fault, kept=False), self.blobs
         )
+
+    def losses(self) -> tuple[Variable, ...]:
+        """The variables that go with the kernel and do not come back."""
+        history = self.journal.history
+        return history.not_held() if self.lineage.on else tuple(history.variables.values())
 
     def view(self, *, profile: str) -> KernelView:
         """The kernel as a person sees it; without one here, as the journal knows it."""
@@ -273,7 +316,7 @@ class Supply:
             number=self.number,
         )
 
-    async def end(self, reason: Literal["closed", "restart"]) -> tuple[Variable, ...]:
+    async def end(self, reason: Literal["closed", "restart", "asleep"]) -> tuple[Variable, ...]:
         """End the kernel that serves, if one does; gives the variables that go with it."""
         history = self.journal.history
         await self._let_go_of_stale()
@@ -284,8 +327,8 @@ class Supply:
             return ()
         if kernel.death is not None:
             return (await self.bury(kernel.death)).lost
-        pid, lost = kernel.facts.pid, tuple(history.variables.values())
-        await kernel.end(reason=reason)
+        pid, lost = kernel.facts.pid, self.losses()
+        await kernel.end(reason="closed" if reason == "asleep" else reason)
         self.kernel = None
         await self.journal.append(
             KernelEnded(kernel=self.number, pid=pid, reason=reason, lost=lost), sync=True

@@ -15,10 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from cave import __version__, artefacts, config, failpoints, home, loop, wishes
+from cave import __version__, config, failpoints, home, loop, wishes
 from cave.config import Options, bindable, portable_name
 from cave.display import VarTable
-from cave.errors import CaveError, ConfigError, LeaseLost, SessionBusy, UnknownName
+from cave.errors import (
+    CaveError,
+    ConfigError,
+    KernelDied,
+    LeaseLost,
+    SessionBusy,
+    StoreError,
+    UnknownName,
+)
 from cave.events import (
     Event,
     ForeignAdmitted,
@@ -27,7 +35,6 @@ from cave.events import (
     TurnFinished,
     TurnResumed,
     TurnStarted,
-    Usage,
     ValuesDeleted,
     ValuesPut,
     Variable,
@@ -35,11 +42,15 @@ from cave.events import (
 )
 from cave.history import History
 from cave.journal import Journal
+from cave.lineage import Lineage
 from cave.operations import Heard, Operations, carried
 from cave.operators import missing, resolve
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
+from cave.record import Record
 from cave.recovery import KernelView, Supply
-from cave.turn import Cell, Numbered, Turn
+from cave.tending import Tending
+from cave.travel import TimeTravel
+from cave.turn import Cell, Turn
 from cave.wishes import Interruption
 
 ADOPTION = 2.0
@@ -52,7 +63,7 @@ RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-class AsyncSession:
+class AsyncSession(TimeTravel, Record):
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
     def __init__(self, at: home.Home, name: str, options: Options) -> None:
@@ -68,14 +79,16 @@ class AsyncSession:
         self._grants: set[asyncio.Task[None]] = set()
         self._settings = config.Settings()
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
-        self.apply(options)
         from cave.store import this_process
 
         history = History(at.text)
         self._journal = Journal(at.store, self.name, this_process(), history, at.clock)
         self._fold = history
-        supply = Supply(self._journal, self._kernels, at.blobs)
+        self._lineage = Lineage(self._journal, lambda: at.snapshots(self.name))
+        supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
         self._work = loop.Work(self._journal, supply)
+        self._tending = Tending(self, self._lineage, history, self._spawn)
+        self.apply(options)
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with every event; gives the undo."""
@@ -94,6 +107,12 @@ class AsyncSession:
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python
+        self._lineage.on = settings.persistence != "live"
+        self._lineage.every = merged.snapshot_every or 1
+
+    def sibling(self, name: str) -> AsyncSession:
+        """A session of that name with the same options, not open yet."""
+        return AsyncSession(self.home, name, replace(self._options, seed=None))
 
     async def open(self) -> Self:
         """Create or resume the session and its kernel. Never calls a model.
@@ -131,13 +150,16 @@ class AsyncSession:
 
     @carried
     async def close(self) -> tuple[Variable, ...]:
-        """End the kernel; gives the variables that are lost with it. The journal stays."""
+        """End the kernel; gives the variables that are lost with it, which no snapshot has.
+
+        The journal and the snapshots stay."""
         if self._closed:
             return ()
         self._leaving = True
         try:
             async with self._operation():
                 await self._flush_late()
+                await self._keep_all()
                 lost = await self._work.supply.end("closed")
                 await self._journal.append(SessionClosed(), sync=True)
                 self._closed = True  # who queues behind this finds it closed
@@ -160,9 +182,30 @@ class AsyncSession:
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._operator is not None:
             await self._operator.close()
+        await self._keep_at_last()
         if self._work.supply.kernel is not None:
             await self._work.supply.kernel.detach()
             self._work.supply.kernel = None
+
+    async def _keep_all(self, *, verify: bool = False) -> None:
+        """Have the namespace on disk, if a kernel serves it."""
+        kernel = self._work.supply.kernel
+        await self._lineage.settle()
+        if kernel is not None and await kernel.alive() and (self._lineage.stale or verify):
+            await self._lineage.take(kernel, self._work.supply.number, verify=verify)
+
+    async def _keep_at_last(self) -> None:
+        """What was put, or is on its way to disk, is not left to luck."""
+        if self._lineage.on and (self._lineage.under_way or self._lineage.stale):
+            with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
+                async with self._journal.operation() as news:
+                    if not news:
+                        await self._keep_all()
+
+    async def keep(self, *, verify: bool) -> None:
+        """Have the namespace on disk; with `verify`, after looking at all of it."""
+        async with self._operation():
+            await self._keep_all(verify=verify)
 
     # -- operations --------------------------------------------------------------------------
 
@@ -171,6 +214,7 @@ class AsyncSession:
         self, on_event: Callable[[Event], None] | None = None, *, light: bool = False
     ) -> AsyncIterator[bool]:
         self._check_open()
+        self._tending.put_off()
         async with self._journal.operation(wait=self._options.wait or 0, light=light) as news:
             self._check_open()
             self._operations.begin()
@@ -191,6 +235,7 @@ class AsyncSession:
         died = self._work.supply.kernel is None and self._fold.ended is not None
         if died and not self._leaving:
             self._adopt_later()
+        self._tending.later()
 
     def _check_open(self) -> None:
         if self._closed or self._pid != os.getpid():  # a forked child cannot use its sockets
@@ -268,9 +313,18 @@ class AsyncSession:
     ) -> Cell:
         async with self._operation(on_event, light=light) as news:
             kernel = await self._ready(news=news)
-            return await loop.run_cell(
+            cell = await loop.run_cell(
                 self._work, kernel, code, timeout=timeout or self._cell_timeout
             )
+            await self._sleep()
+            return cell
+
+    async def _sleep(self) -> None:
+        """With `persistence="snapshot"` the kernel lives no longer than its work."""
+        if self._settings.persistence == "snapshot":
+            await self._keep_all()
+            if not self._lineage.stale:
+                await self._work.supply.end("asleep")
 
     @property
     def _cell_timeout(self) -> float | None:
@@ -300,6 +354,7 @@ class AsyncSession:
             await self._ready(news=news)
             if self._fold.turn is not None:
                 await self._supersede(self._fold.turn.n)
+            await self._keep_all()
             failpoints.hit("turn.before_row")
             started = TurnStarted(
                 turn=self._fold.next_turn, prompt=clean(prompt), operator=operator.name
@@ -315,7 +370,7 @@ class AsyncSession:
     async def _turn(
         self, operator: Operator, budget: config.Budget | None, returns: str | None = None
     ) -> Turn:
-        self._work.more = returns is not None
+        self._work.more = returns is not None or self._settings.persistence == "snapshot"
         limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
         ended = await loop.run_turn(
             self._work,
@@ -324,11 +379,15 @@ class AsyncSession:
             timeout=self._cell_timeout,
         )
         turn = self._fold.turns[ended.turn]
-        if returns is None or turn.status != "done":
-            return turn
+        if returns is not None and turn.status == "done":
+            turn = await self._with_value(turn, returns)
+        await self._sleep()
+        return turn
+
+    async def _with_value(self, turn: Turn, name: str) -> Turn:
         try:
             kernel = await self._ready(news=False)
-            return replace(turn, value=await kernel.get(returns, lease=self._journal.lease))
+            return replace(turn, value=await kernel.get(name, lease=self._journal.lease))
         except CaveError as error:  # the answer is not lost with it
             return replace(turn, reason=f"turn.value is None: {error}")
 
@@ -384,7 +443,7 @@ class AsyncSession:
 
     @carried
     async def put(self, /, **values: Any) -> None:
-        """Objects into the kernel, all or none. They are volatile until a snapshot.
+        """Objects into the kernel, all or none. They are volatile until the next snapshot.
 
         Raises `PutError` naming the variable that cannot go.
         """
@@ -433,10 +492,11 @@ class AsyncSession:
         try:
             async with self._operation() as news:
                 kernel = await self._ready(news=news)
-                return VarTable(await kernel.variables(lease=self._journal.lease))
+                rows = await kernel.variables(lease=self._journal.lease)
         except SessionBusy:
             await self._journal.refresh()
-            return VarTable(self._fold.variables.values())
+            rows = tuple(self._fold.variables.values())
+        return VarTable(self._fold.lasting.of(rows))
 
     # -- the kernel --------------------------------------------------------------------------
 
@@ -482,9 +542,11 @@ class AsyncSession:
 
     @carried
     async def restart(self) -> tuple[Variable, ...]:
-        """End the kernel and all its processes, and start a fresh one; gives what is lost."""
+        """End the kernel and all its processes, and start it again with the last snapshot;
+        gives the variables that are lost, which no snapshot has."""
         async with self._operation():
             await self._flush_late()
+            await self._keep_all()
             lost = await self._work.supply.end("restart")
             await self._ready(news=True)
             return lost
@@ -502,67 +564,6 @@ class AsyncSession:
     def kernel(self) -> KernelView:
         """The kernel: pid, whether it lives, profile, connection file."""
         return self._work.supply.view(profile=self._settings.profile)
-
-    # -- looking back ------------------------------------------------------------------------
-
-    async def refresh(self) -> None:
-        """Read what other processes have journaled meanwhile."""
-        if not self._journal.operating:
-            await self._journal.refresh()
-
-    @property
-    def history(self) -> Numbered[Cell]:
-        """The cells that have ended, by their numbers."""
-        return Numbered("cell", self._fold.cells)
-
-    @property
-    def turns(self) -> Numbered[Turn]:
-        """The turns that have ended, by their numbers."""
-        return Numbered("turn", self._fold.turns)
-
-    @property
-    def usage(self) -> Usage:
-        """What the session has spent in all."""
-        return self._fold.usage
-
-    @property
-    def pending(self) -> Turn | None:
-        """The turn that was cut or waits, for `resume`."""
-        return self._fold.pending
-
-    async def events(self, after: int = 0) -> list[Event]:
-        """The journal's events with `seq > after`."""
-        return [e async for e in self.home.store.read(self.name, after=after)]
-
-    # -- files -------------------------------------------------------------------------------
-
-    @property
-    def workdir(self) -> Path:
-        """The cwd of cells."""
-        return self.home.workdir(self.name)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Regular files in the workdir, as relative paths; links are not followed."""
-        return artefacts.files(self.workdir)
-
-    def save(self, name: str, to: str | Path) -> Path:
-        """Copy a file out of the workdir, into a folder or to a path; links are refused."""
-        return artefacts.save(self.workdir, name, to)
-
-    async def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the story of the session to a new `.ipynb` or `.py` file."""
-        from cave.export import export
-
-        events = await self.events()
-        return await asyncio.to_thread(
-            export,
-            events,
-            Path(path),
-            name=self.name,
-            read_blob=self.home.text,
-            overwrite=overwrite,
-        )
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.name!r}>"

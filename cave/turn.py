@@ -125,7 +125,7 @@ class Numbered(Sequence[T]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Shown:
+class Shown:
     """A value that `cave.display` knows how to show."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -134,7 +134,7 @@ class _Shown:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cell(_Shown):
+class Cell(Shown):
     """One execution: its source, what it put out, and how it ended."""
 
     n: int
@@ -200,7 +200,7 @@ class Cell(_Shown):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step(_Shown):
+class Step(Shown):
     """One call of the operator and the cell that it led to (None for the last words)."""
 
     n: int
@@ -213,7 +213,7 @@ class Step(_Shown):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turn(_Shown):
+class Turn(Shown):
     """One request by a person, until its answer."""
 
     n: int

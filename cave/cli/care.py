@@ -11,7 +11,7 @@ import click
 import cave as api
 from cave import facade
 from cave.cli import narrate
-from cave.cli.look import existing, fold, jsonable
+from cave.cli.look import existing, jsonable
 
 
 @click.command()
@@ -28,11 +28,9 @@ def interrupt(ctx: click.Context, name: str, kill: bool) -> None:
 @click.command()
 @click.argument("name")
 def close(name: str) -> None:
-    """End the kernel of session NAME; the journal stays. Says what is lost with it."""
-    history = fold(name)
+    """Take a snapshot of session NAME and end its kernel. Says what is lost, if anything."""
     facade.reach(name).close()
-    if not (history.kernel and history.variables):  # else it has said so, with the names
-        narrate(f"closed {name!r}")
+    narrate(f"closed {name!r}")
 
 
 @click.command()

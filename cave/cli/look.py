@@ -143,7 +143,7 @@ def show(name: str, as_json: bool) -> None:
         "running": history.running.cell if history.running else None,
         "turns": jsonable(list(history.turns.values())),
         "pending": jsonable(history.pending),
-        "variables": jsonable(list(history.variables.values())),
+        "variables": jsonable(list(history.lasting.of(history.variables.values()))),
         "lost": jsonable(history.lost),
         "usage": jsonable(history.usage),
         "workdir": str(home.at().workdir(name)),
@@ -240,7 +240,7 @@ def _short(value: Any) -> str:
 def vars_(name: str, as_json: bool) -> None:
     """List the variables of session NAME."""
     history = fold(name)
-    rows = api.open(name).vars if history.kernel else []
+    rows = api.open(name).vars if history.kernel or history.lasting.latest else []
     if as_json:
         click.echo(json.dumps(jsonable(list(rows))))
     elif not rows:

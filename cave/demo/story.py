@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import textwrap
 from typing import Any
@@ -20,6 +21,8 @@ from cave.turn import Turn
 
 WIDTH = 88
 """Characters of a line of prose, where the terminal has so many."""
+HALF_WAY = 3
+"""Turns before the kernel is killed; the last one needs what they left."""
 STEPS = 10
 """Most steps of a turn: a small model that repeats itself ends, and the story goes on."""
 
@@ -35,7 +38,9 @@ def tell(*, model: str | None = None, keep: bool = False) -> int:
         _say(f"A kernel is up (pid {session.kernel.pid}). Three frames go in:")
         session.put(**{t: demo.load(t) for t in ("flights", "airlines", "planes")})
         _table(repr(session.vars))
-        for request in REQUESTS:
+        for at, request in enumerate(REQUESTS):
+            if at == HALF_WAY:
+                _kill_the_kernel(session)
             turn = _tell_turn(session, request)
             if turn.status == "interrupted":
                 raise KeyboardInterrupt
@@ -84,6 +89,20 @@ def _tell_turn(session: cave.Session, request: Request) -> Turn:
     if turn.status == "done":
         click.echo(textwrap.indent(visible(turn.answer.strip()), "  "))
     return turn
+
+
+def _kill_the_kernel(session: cave.Session) -> None:
+    """SIGKILL, as a machine short of memory would; the next call goes on with the objects."""
+    click.echo()
+    pid = session.kernel.pid
+    if pid is None:
+        return
+    _title(f"Now kernel {pid} is killed (SIGKILL). The session goes on:")
+    os.kill(pid, signal.SIGKILL)
+    count = len(session.vars)
+    _say(f"Kernel {session.kernel.pid} serves the session now, with {count} variables.")
+    if session.last_restore is not None:
+        click.echo(textwrap.indent(visible(str(session.last_restore)), "    "))
 
 
 def _kept(session: cave.Session, request: Request, turn: Turn) -> bool:

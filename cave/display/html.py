@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cave.display import reports
 from cave.display.safe import escaped, image, visible
 from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
@@ -84,7 +85,7 @@ def _body(value: Any) -> str | None:
         case _ if hasattr(value, "name") and hasattr(value, "kernel"):
             return session(value)
         case _:
-            return None
+            return reports.body(value)
 
 
 # -- turns -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cave.display.html import Shown
+from cave.display.told import told_death, told_interrupt, told_return
 from cave.errors import CellError
 from cave.events import (
     CellFinished,
@@ -14,6 +15,7 @@ from cave.events import (
     InterruptSent,
     KernelEnded,
     Output,
+    Restored,
     StepReplied,
     StepStarted,
     TextDelta,
@@ -21,7 +23,6 @@ from cave.events import (
     TurnResumed,
     TurnStarted,
 )
-from cave.ports import Death
 from cave.turn import Cell, Step
 
 KEPT = 20_000
@@ -61,6 +62,8 @@ class Progress:
                 shown.thinking = told_interrupt(event)
             case KernelEnded():
                 shown.reason = told_death(event)
+            case Restored():
+                shown.reason = "\n".join(filter(None, [shown.reason, told_return(event)]))
             case TurnFinished():
                 self._ended(event)
             case _:
@@ -108,21 +111,3 @@ class Progress:
         shown.status, shown.answer, shown.running = event.status, event.answer, None
         shown.thinking, shown.usage = "", event.usage
         shown.reason = "\n".join(filter(None, [shown.reason, event.reason]))
-
-
-def told_interrupt(event: InterruptSent) -> str:
-    """One step of stopping a cell, in words."""
-    match event.action:
-        case "sigint":
-            return "interrupting ..."
-        case "sigkill":
-            return "it did not stop: the kernel is being ended"
-        case _:
-            return f"not stopped: {event.reason}"
-
-
-def told_death(event: KernelEnded) -> str:
-    """How a kernel ended and what went with it, in words."""
-    how = str(Death(event.pid, event.reason, event.signal, event.status))
-    lost = ", ".join(f"{v.name} ({v.type})" for v in event.lost)
-    return f"{how}; lost: {lost}" if lost else f"{how}; no variable was lost"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any, TextIO
 
-from cave.display.progress import told_death, told_interrupt
 from cave.display.safe import visible
 from cave.display.tables import size
+from cave.display.told import told_death, told_interrupt, told_return
 from cave.events import (
     CellFinished,
     CellOutput,
@@ -20,6 +20,7 @@ from cave.events import (
     InterruptSent,
     KernelEnded,
     Output,
+    Restored,
     StepReplied,
     TurnFinished,
     TurnResumed,
@@ -68,6 +69,9 @@ class TerminalFace:
                 self._say(f"  ● {told_interrupt(event)}", "yellow")
             case KernelEnded():
                 self._say(f"  ✗ {told_death(event)}", "red")
+            case Restored():
+                for line in told_return(event).splitlines():
+                    self._say(f"  ● {line}", "yellow")
             case TurnFinished():
                 self._ended(event)
             case _:

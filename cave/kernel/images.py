@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cave.errors import KernelDied, SnapshotError
+from cave.errors import KernelDied, SnapshotError, StaleImage
 from cave.image import Image, ImageBuffer, ImageGroup, Load, Note
 from cave.kernel import door
 from cave.kernel.client import Client, Refused
@@ -31,7 +31,7 @@ _LARGEST = 1 << 46
 _TEXT = 100_000
 
 
-class Stale(SnapshotError):
+class Stale(StaleImage):
     """Groups that were to stay in the kernel are no longer what they were: load them, too.
 
     Nothing was changed. `groups` has their ids.

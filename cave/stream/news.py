@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cave.events import CellFinished, Event, KernelEnded, OutputLate, ValuesDeleted, ValuesPut
+from cave.events import (
+    CellFinished,
+    Event,
+    KernelEnded,
+    OutputLate,
+    Restored,
+    ValuesDeleted,
+    ValuesPut,
+)
 from cave.history import History
 from cave.ports import Death
+from cave.report import RestoreReport
 from cave.stream.cells import summary
 from cave.stream.facts import describe, lost, one_line
 from cave.turn import clip, plain, text_of
@@ -28,7 +37,11 @@ def news(
     the list of all variables."""
     lines = [(e, line) for e in events if (line := _told(history, e, described=not first))]
     cut = len(lines) - NEWS
-    kept = [line for at, (e, line) in enumerate(lines) if at >= cut or isinstance(e, KernelEnded)]
+    kept = [
+        line
+        for at, (e, line) in enumerate(lines)
+        if at >= cut or isinstance(e, KernelEnded | Restored)
+    ]
     if not kept:
         return ""
     left_out = [f"({len(lines) - len(kept)} earlier events are left out)"]
@@ -58,6 +71,8 @@ def _told(history: History, event: Event, *, described: bool = True) -> str:
             return f"cell {event.cell} printed after its end: {text}" if text else ""
         case KernelEnded():
             return ended(event)
+        case Restored():
+            return restored(event)
         case _:
             return ""
 
@@ -75,3 +90,14 @@ def ended(event: KernelEnded) -> str:
     if not event.lost:
         return f"{how}; no variables were lost"
     return f"{how}. lost: {lost(event.lost)}; they do not exist any more"
+
+
+def restored(event: Restored) -> str:
+    """How the namespace came back, and each name that is not what it was."""
+    report = RestoreReport.of(event)
+    how = "the person went back in time" if event.reason == "asked" else "a new kernel serves"
+    if event.reason == "opened" and report.exact:
+        return ""
+    lines = [f"{how}: {report.lines[0]}", *report.lines[1:]]
+    shown = [one_line(line, 300) for line in lines[:NEWS]]
+    return "\n  ".join([*shown, *([f"({len(lines) - NEWS} more)"] if len(lines) > NEWS else [])])

@@ -43,7 +43,8 @@ You fulfil a person's requests by running Python cells in a live session that yo
 - Give each cell a one-line note that says what it is for.
 - When a cell fails, read the error and change the code; the same code fails again. There is
   no input(). `await` works at the top level.
-- If the kernel ends, its variables are gone and you are told which. Make again what you need.
+- If the kernel ends, its variables come back from the last snapshot. You are told what is lost or
+  different; make again what you need of it.
 - When the request is fulfilled, finish with a short answer that gives the result itself, with
   figures taken from outputs, and names the variables that hold it."""
 """What every session's operator is told first. How to write a cell is said by the operator."""

@@ -28,7 +28,7 @@ SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(
 WORK = """
 import json
 acks = open({acks!r}, 'a', buffering=1)
-s = cave.open('sweep')
+s = cave.open('sweep', persistence='live')
 if 'n' not in s:
     s.put(n=0)
 print('go')
@@ -53,15 +53,15 @@ def test_random_kills_lose_nothing_acknowledged(
         worker = host(WORK.format(acks=str(acks)))
         worker.wait_for("go")
         time.sleep(chance.uniform(0.05, 1.0))
-        kill(victim, worker, chance)
+        kill("sweep", victim, worker, chance)
         check(home, acks)
 
 
-def kill(victim: str, worker: Host, chance: random.Random) -> None:
+def kill(name: str, victim: str, worker: Host, chance: random.Random) -> None:
     """End the host, its kernel, or both in either order."""
     from cave.cli.look import events
 
-    pid = [e.pid for e in events("sweep") if isinstance(e, KernelStarted)][-1]
+    pid = [e.pid for e in events(name) if isinstance(e, KernelStarted)][-1]
     if victim == "host":
         worker.kill()
         return
@@ -75,7 +75,7 @@ def kill(victim: str, worker: Host, chance: random.Random) -> None:
 
 def check(home: Path, acks: Path) -> None:
     """What must hold after each round."""
-    s = cave.open("sweep")
+    s = cave.open("sweep", persistence="live")
     s.run("pass").raise_for_error()
     for line in acks.read_text().splitlines():
         n, status, text = json.loads(line)

@@ -1,0 +1,43 @@
+"""`cave gc`: what no kept snapshot of any session needs goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cave.errors import SessionBusy
+from cave.history import History
+from cave.home import Home
+from cave.journal import Journal
+
+DAY = 86400.0
+"""Seconds before what is not needed counts as left behind, and not as being written."""
+
+
+async def collect(at: Home, *, dry_run: bool = False, now: bool = False) -> dict[str, int]:
+    """Bytes that were freed (or with `dry_run` would be) in each session that nobody operates.
+
+    Files younger than a day stay, unless `now`. A session is cleaned under its own lease.
+    """
+    freed = {}
+    for row in await at.sessions():
+        if at.snapshots_folder(row.name).is_dir():
+            freed[row.name] = await _clean(at, row.name, dry_run=dry_run, now=now)
+    if not dry_run:
+        await asyncio.to_thread(at.blobs.sweep)
+    return {name: count for name, count in freed.items() if count}
+
+
+async def _clean(at: Home, name: str, *, dry_run: bool, now: bool) -> int:
+    from cave.store import this_process
+
+    journal = Journal(at.store, name, this_process(), History(at.text), at.clock)
+    try:
+        async with journal.operation():
+            lasting = journal.history.lasting
+            keep = {*lasting.snapshots, *filter(None, [lasting.latest])}
+            done = await asyncio.to_thread(
+                at.snapshots(name).retire, keep, older=0.0 if now else DAY, dry_run=dry_run
+            )
+    except SessionBusy:
+        return 0
+    return int(done.freed)

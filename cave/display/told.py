@@ -1,0 +1,33 @@
+"""What happened to a session's kernel, in words for people."""
+
+from __future__ import annotations
+
+from cave.events import InterruptSent, KernelEnded, Restored
+from cave.ports import Death
+from cave.report import RestoreReport
+
+
+def told_interrupt(event: InterruptSent) -> str:
+    """One step of stopping a cell, in words."""
+    match event.action:
+        case "sigint":
+            return "interrupting ..."
+        case "sigkill":
+            return "it did not stop: the kernel is being ended"
+        case _:
+            return f"not stopped: {event.reason}"
+
+
+def told_death(event: KernelEnded) -> str:
+    """How a kernel ended and what went with it, in words."""
+    how = str(Death(event.pid, event.reason, event.signal, event.status))
+    lost = ", ".join(f"{v.name} ({v.type})" for v in event.lost)
+    return f"{how}; lost: {lost}" if lost else f"{how}; no variable was lost"
+
+
+def told_return(event: Restored) -> str:
+    """How the namespace came back, in words; nothing where that was to be expected."""
+    report = RestoreReport.of(event)
+    if event.reason in {"opened", "fork", "seed"} and report.exact and not report.versions:
+        return ""
+    return "\n  ".join(report.lines)

@@ -1,0 +1,165 @@
+"""What of a session lasts: its snapshots, and which variables the latest one holds.
+
+A part of the fold of the journal (see `cave.history`): fed every durable event once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from cave.events import (
+    CellFinished,
+    CellStarted,
+    Event,
+    KernelEnded,
+    KernelStarted,
+    Restored,
+    SnapshotCommitted,
+    SnapshotFailed,
+    SnapshotsRetired,
+    TurnFinished,
+    TurnStarted,
+    ValuesDeleted,
+    ValuesPut,
+    Variable,
+)
+from cave.image import Note, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Names that an event changed, and the cell that it is the end of."""
+
+    seq: int
+    names: frozenset[str]
+    cell: int | None
+
+
+class Lasting:
+    """The snapshots of a session, as its events tell of them."""
+
+    def __init__(self) -> None:
+        self.snapshots: dict[str, SnapshotCommitted] = {}
+        """Those that are kept, by id, oldest first."""
+        self.latest: str = ""
+        """Id of the one that a new kernel would come back to; empty without one."""
+        self.image: str | None = None
+        """Id of the image that the live kernel's namespace was at last."""
+        self.seq = 0
+        """Number of the last event."""
+        self.last_cell = 0
+        self.failure = ""
+        """Why the last snapshot could not be taken; empty when it was."""
+        self.restored: Restored | None = None
+        """The last time that the namespace was brought back."""
+        self.made_durable: list[int] = []
+        """Cells that the latest snapshot made durable."""
+        self.notes: dict[str, Note] = {}
+        """By variable: what the latest snapshot would not bring back exactly."""
+        self.of_cell: dict[int, str] = {}
+        """By cell: the image of the namespace right after it."""
+        self.before_turn: dict[int, str] = {}
+        self.after_turn: dict[int, str] = {}
+        self.parents: dict[str, str] = {}
+        """By snapshot: the one whose namespace it went on from."""
+        self.fresh = False
+        """Whether the kernel has started and nothing has been done with it."""
+        self.changed: dict[str, frozenset[str]] = {}
+        """By snapshot: names that were seen to change since the one that it went on from."""
+        self._changes: list[Change] = []
+
+    def feed(self, event: Event) -> None:
+        """Take in one durable event."""
+        self.seq = max(self.seq, event.seq)
+        match event:
+            case KernelStarted():
+                self.fresh = True
+            case CellStarted():
+                self.fresh = False
+            case CellFinished():
+                self._cell_finished(event)
+            case ValuesPut():
+                self._changed(v.name for v in event.variables)
+            case ValuesDeleted():
+                self._changed(event.names)
+            case SnapshotCommitted():
+                self._committed(event)
+            case SnapshotFailed():
+                self.failure = event.reason
+            case SnapshotsRetired():
+                for old in event.snapshots:
+                    self.snapshots.pop(old, None)
+            case Restored():
+                self._restored(event)
+            case TurnStarted():
+                self.before_turn[event.turn] = self.latest
+            case TurnFinished():
+                self.after_turn[event.turn] = self.latest
+            case KernelEnded():
+                self.image, self._changes = None, []
+            case _:
+                pass
+
+    def _cell_finished(self, event: CellFinished) -> None:
+        self.last_cell = max(self.last_cell, event.cell)
+        if event.kept and not (event.error and event.error.name == "CellNotRun"):
+            delta = event.delta
+            names = {*delta.removed, *(v.name for v in (*delta.added, *delta.changed))}
+            self._changed(names, event.cell)
+
+    def _changed(self, names: Iterable[str], cell: int | None = None) -> None:
+        self._changes.append(Change(self.seq, frozenset(names), cell))
+        self.fresh = False
+
+    def _committed(self, event: SnapshotCommitted) -> None:
+        self.snapshots[event.snapshot] = event
+        self.parents[event.snapshot] = self.latest
+        self.latest = self.image = event.snapshot
+        self.of_cell.setdefault(event.cell, event.snapshot)
+        held = [change for change in self._changes if change.seq <= event.upto]
+        self._changes = self._changes[len(held) :]
+        self.changed[event.snapshot] = frozenset().union(*(change.names for change in held))
+        self.made_durable = [change.cell for change in held if change.cell is not None]
+        self.fresh, self.failure, self.notes = False, "", worst(event.notes)
+
+    def _restored(self, event: Restored) -> None:
+        self.restored = event
+        self.latest = self.image = event.snapshot
+        self._changes, self.fresh, self.notes = [], False, worst(event.notes)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something may have changed since `latest`."""
+        return bool(self._changes)
+
+    @property
+    def waiting(self) -> int:
+        """Cells that have ended since `latest`."""
+        return sum(change.cell is not None for change in self._changes)
+
+    @property
+    def volatile(self) -> set[str]:
+        """Names that have changed since `latest`."""
+        return {name for change in self._changes for name in change.names}
+
+    @property
+    def line(self) -> list[str]:
+        """Kept snapshots from the latest one back, each with the one that it went on from."""
+        found, at = [], self.latest
+        while at and at not in found:
+            if at in self.snapshots:
+                found.append(at)
+            at = self.parents.get(at, "")
+        return found
+
+    def of(self, variables: Iterable[Variable]) -> tuple[Variable, ...]:
+        """The variables, each with the fidelity that it would come back with."""
+        volatile = self.volatile
+        return tuple(replace(v, fidelity=self._fidelity(v.name, volatile)) for v in variables)
+
+    def _fidelity(self, name: str, volatile: set[str]) -> str:
+        if not self.latest or name in volatile:
+            return "volatile"
+        note = self.notes.get(name)
+        return "exact" if note is None else note.kind

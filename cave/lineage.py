@@ -1,0 +1,315 @@
+"""The snapshots of one session in use: taken after its cells, brought back into a kernel.
+
+A Lineage sits between the journal, a live kernel and the files of `cave.snapshot`. It never
+journals a snapshot before its file is on disk, and never lets go of one that a restore may
+need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cave import failpoints
+from cave.errors import KernelDied, SnapshotError, StaleImage, StoreError
+from cave.events import (
+    Event,
+    Restored,
+    RestoreReason,
+    SnapshotCommitted,
+    SnapshotFailed,
+    SnapshotsRetired,
+    Variable,
+)
+from cave.image import Image, Note
+from cave.journal import Journal
+from cave.ports import Capture, Kernel
+
+if TYPE_CHECKING:
+    from cave.snapshot import Manifest, Snapshots
+
+SOON = 2.0
+"""Seconds that a caller who would rather not wait does wait for a snapshot."""
+DISTRUST = 3
+"""Snapshots that are tried, newest first, before the session starts with nothing."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """An image that is on its way to disk."""
+
+    cell: int
+    upto: int
+    name: str
+    kernel: int
+    began: float
+    work: asyncio.Task[tuple[Image, Manifest]]
+
+
+@dataclass(slots=True)
+class Lineage:
+    """What a session's kernels were, and what the next one will be."""
+
+    journal: Journal
+    open: Callable[[], Snapshots]
+    """Opens the session's folder of snapshots."""
+    on: bool = True
+    """Whether there are snapshots at all (`persistence="live"` has none)."""
+    every: int = 1
+    """Cells from one automatic snapshot to the next."""
+    _store: Snapshots | None = None
+    _manifests: dict[str, Manifest] = field(default_factory=dict)
+    _taken: Taken | None = None
+
+    @property
+    def store(self) -> Snapshots:
+        """The files of the session's snapshots."""
+        if self._store is None:
+            self._store = self.open()
+        return self._store
+
+    @property
+    def due(self) -> bool:
+        """Whether an automatic snapshot is to be taken after the cell that ends now."""
+        lasting = self.journal.history.lasting
+        return self.on and lasting.waiting + 1 >= self.every
+
+    @property
+    def stale(self) -> bool:
+        """Whether anything may have changed since the latest snapshot."""
+        return self.on and self.journal.history.lasting.unsaved
+
+    # -- taking ------------------------------------------------------------------------------
+
+    async def take(
+        self,
+        kernel: Kernel,
+        number: int,
+        *,
+        name: str = "",
+        verify: bool = False,
+        wait: bool = True,
+        sync: bool = True,
+        last: bool = False,
+    ) -> SnapshotCommitted | None:
+        """Put the namespace on disk and journal it.
+
+        None when the kernel died or the disk is full (then the journal says why), and when
+        it takes its time and `wait` is not set: then `settle` is to be called.
+        """
+        await self.settle()
+        lasting, clock = self.journal.history.lasting, self.journal.clock
+        began, cell, upto = clock.monotonic(), lasting.last_cell, lasting.seq
+        capture = await kernel.snapshot(
+            id=f"{cell:06d}-{secrets.token_hex(4)}",
+            base=lasting.image,
+            lease=self.journal.lease,
+            verify=verify,
+            background=not wait,
+        )
+        failpoints.hit("snapshot.after_image")
+        variables = tuple(self.journal.history.variables.values())
+        work = asyncio.ensure_future(self._write(capture, cell, name, variables))
+        self._taken = Taken(cell, upto, name, number, began, work)
+        if not wait:
+            await asyncio.wait({work}, timeout=SOON)
+            if not work.done():
+                return None
+        return await self.settle(sync=sync, last=last)
+
+    async def _write(
+        self, capture: Capture, cell: int, name: str, variables: tuple[Variable, ...]
+    ) -> tuple[Image, Manifest]:
+        image = await capture.image()
+        base = None if image.base is None else await self.manifest(image.base)
+        manifest = await asyncio.to_thread(
+            self.store.write,
+            image,
+            base=base,
+            cell=cell,
+            at=self.journal.clock.now(),
+            name=name,
+            variables=variables,
+        )
+        return image, manifest
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a snapshot is on its way that `settle` would journal."""
+        return self._taken is not None
+
+    async def arrived(self) -> None:
+        """Wait until the snapshot that is on its way is on disk, or has failed."""
+        if self._taken is not None:
+            await asyncio.wait({self._taken.work})
+
+    async def settle(self, *, sync: bool = True, last: bool = False) -> SnapshotCommitted | None:
+        """Journal the snapshot that is on its way, if one is."""
+        taken = self._taken
+        if taken is None:
+            return None
+        try:
+            image, manifest = await asyncio.shield(taken.work)
+        except KernelDied:
+            self._taken = None
+            return None
+        except StoreError as error:
+            self._taken = None
+            await self._failed(error, sync=sync)
+            return None
+        self._taken = None
+        failpoints.hit("snapshot.before_event")
+        await self.journal.append(self._event(taken, image, manifest), sync=sync, last=last)
+        self._manifests = {manifest.id: manifest}
+        return self.journal.history.lasting.snapshots[manifest.id]
+
+    def _event(self, taken: Taken, image: Image, manifest: Manifest) -> SnapshotCommitted:
+        return SnapshotCommitted(
+            snapshot=manifest.id,
+            cell=taken.cell,
+            upto=taken.upto,
+            name=taken.name,
+            kernel=taken.kernel,
+            written=manifest.written,
+            size=manifest.size,
+            seconds=round(self.journal.clock.monotonic() - taken.began, 6),
+            pause=image.pause,
+            digest=manifest.digest,
+            notes=_notes(manifest),
+            missed=image.missed,
+        )
+
+    async def _failed(self, error: StoreError, *, sync: bool) -> None:
+        """Snapshots are given up first when the disk is full; the session goes on."""
+        cell = self.journal.history.lasting.last_cell
+        await self.journal.append(SnapshotFailed(cell=cell, reason=str(error)), sync=sync)
+
+    # -- bringing back -----------------------------------------------------------------------
+
+    async def manifest(self, id: str) -> Manifest:
+        """A manifest whose signature was checked. Raises `SnapshotError`."""
+        known = self._manifests.get(id)
+        if known is None:
+            known = await asyncio.to_thread(self.store.read, id)
+            digest = self._digests().get(id)
+            if digest and digest != known.digest:
+                raise SnapshotError(f"snapshot {id} is not the one that the journal knows")
+            self._manifests[id] = known
+        return known
+
+    def _digests(self) -> dict[str, str]:
+        snapshots = self.journal.history.lasting.snapshots
+        return {id: event.digest for id, event in snapshots.items()}
+
+    async def bring_back(
+        self,
+        kernel: Kernel,
+        number: int,
+        *,
+        reason: RestoreReason,
+    ) -> Restored | None:
+        """Bring the latest namespace that can be read into a new kernel.
+
+        None when there is none. Raises `KernelDied`.
+        """
+        failures: list[str] = []
+        for id in self.journal.history.lasting.line[:DISTRUST]:
+            try:
+                target = await self.manifest(id)
+            except StoreError as error:
+                failures.append(str(error))
+                continue
+            return await self._load(kernel, number, target, reason=reason, failures=failures)
+        if failures:
+            await self.give_up(number, reason, "; ".join(failures))
+        return None
+
+    async def go_to(self, kernel: Kernel, number: int, id: str) -> Restored:
+        """Bring the namespace of a live kernel to an earlier moment. Raises `SnapshotError`."""
+        target = await self.manifest(id)
+        image = self.journal.history.lasting.image
+        live = await self.manifest(image) if image is not None else None
+        try:
+            return await self._load(kernel, number, target, reason="asked", live=live)
+        except StaleImage:  # something has changed that no cell was seen to reach
+            return await self._load(kernel, number, target, reason="asked")
+
+    async def _load(
+        self,
+        kernel: Kernel,
+        number: int,
+        target: Manifest,
+        *,
+        reason: RestoreReason,
+        live: Manifest | None = None,
+        failures: Sequence[str] = (),
+    ) -> Restored:
+        began = self.journal.clock.monotonic()
+        plan = await asyncio.to_thread(self.store.plan, target, live=live)
+        cells = {v.name: v.cell for v in target.variables}
+        try:
+            load = replace(plan.load, cells=cells)
+            found = await kernel.restore(load, lease=self.journal.lease)
+        finally:
+            plan.close()
+        notes = [*_notes(target), *load.lost, *found]
+        notes += [
+            Note("changed", v.name, v.type, f"an older snapshot was used: {why}")
+            for why in failures
+            for v in target.variables
+        ]
+        facts = kernel.facts
+        event = Restored(
+            snapshot=target.id,
+            cell=target.cell,
+            reason=reason,
+            kernel=number,
+            variables=target.variables,
+            kept=plan.same,
+            notes=tuple(dict.fromkeys(notes)),
+            versions=tuple(target.versions(facts.python, facts.packages)),
+            seconds=self.journal.clock.monotonic() - began,
+        )
+        await self.journal.append(event, sync=True)
+        return event
+
+    async def give_up(self, number: int, reason: RestoreReason, why: str) -> None:
+        """Journal that nothing could be brought back, and of what."""
+        variables = tuple(self.journal.history.held.values())
+        notes = tuple(Note("lost", v.name, v.type, why) for v in variables)
+        await self.journal.append(
+            Restored(snapshot="", cell=0, reason=reason, kernel=number, notes=notes)
+        )
+
+    # -- looking and cleaning ----------------------------------------------------------------
+
+    async def retire(self, keep: set[str]) -> Sequence[Event]:
+        """Let go of snapshots that are not in `keep`, journal first."""
+        gone = tuple(id for id in self.journal.history.lasting.snapshots if id not in keep)
+        if not gone:
+            return ()
+        event = SnapshotsRetired(snapshots=gone)
+        await self.journal.append(event)
+        await asyncio.to_thread(self.store.retire, keep)
+        return (event,)
+
+    @property
+    def back(self) -> int | None:
+        """The cell after which the next kernel's namespace would be; None without a snapshot."""
+        lasting = self.journal.history.lasting
+        latest = lasting.snapshots.get(lasting.latest) if self.on else None
+        return latest.cell if latest else None
+
+
+def _notes(manifest: Manifest) -> tuple[Note, ...]:
+    """What a snapshot will not bring back exactly, what was not looked at included."""
+    if not manifest.assumed:
+        return manifest.notes
+    why = "no cell was seen to reach it, and it was not looked at"
+    assumed = [
+        Note("assumed", v.name, v.type, why) for v in manifest.variables if v.fidelity == "assumed"
+    ]
+    return (*manifest.notes, *assumed)

@@ -1,0 +1,169 @@
+"""What people are told of snapshots: Snapshot, Diff, RestoreReport."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from cave.events import Restored, RestoreReason, SnapshotCommitted, Variable
+from cave.image import Note, worst
+from cave.turn import Shown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot(Shown):
+    """A recoverable image of the namespace."""
+
+    id: str
+    name: str
+    """What a person called it; empty for automatic ones."""
+    cell: int
+    """The cell after which it was taken; 0 before the first."""
+    at: float
+    """Unix seconds."""
+    size: int
+    """Bytes of everything that it holds."""
+    written: int
+    """Bytes that were new when it was taken."""
+    vars: tuple[Variable, ...] = ()
+    """Its variables, each with its fidelity."""
+
+    @classmethod
+    def of(cls, event: SnapshotCommitted, variables: Iterable[Variable] = ()) -> Snapshot:
+        """The snapshot that an event tells of."""
+        return cls(
+            id=event.snapshot,
+            name=event.name,
+            cell=event.cell,
+            at=event.at,
+            size=event.size,
+            written=event.written,
+            vars=tuple(variables),
+        )
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at))
+        return f"<Snapshot {self.id}{name}: after cell {self.cell}, {at}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(Shown):
+    """What differs between two moments: names, each once."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{mark} {', '.join(names)}"
+            for mark, names in (("+", self.added), ("~", self.changed), ("-", self.removed))
+            if names
+        ]
+        return "\n".join([*lines, f"{len(self.unchanged)} unchanged"])
+
+    def __repr__(self) -> str:
+        return f"<Diff {'; '.join(str(self).splitlines())}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a RestoreReport."""
+
+    name: str
+    type: str
+    cell: int | None
+    """The cell that made it, where that is known."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        made = f", cell {self.cell}" if self.cell else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.name} ({self.type}{made}){why}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RestoreReport(Shown):
+    """How each name came back.
+
+    `kept` had not changed and stayed in the kernel; `restored` are exact; `rebuilt` were made
+    again by a recipe; `changed` are not what they were, `assumed` were not looked at when the
+    snapshot was taken, `lost` are placeholders that raise when they are used.
+    """
+
+    kept: tuple[Entry, ...] = ()
+    restored: tuple[Entry, ...] = ()
+    rebuilt: tuple[Entry, ...] = ()
+    changed: tuple[Entry, ...] = ()
+    assumed: tuple[Entry, ...] = ()
+    lost: tuple[Entry, ...] = ()
+    effects_after: tuple[Entry, ...] = ()
+    """Effects that stand although the namespace went back."""
+    snapshot: str = ""
+    cell: int = 0
+    """The namespace is as it was after this cell."""
+    why: RestoreReason = "asked"
+    versions: tuple[tuple[str, str, str], ...] = ()
+    """Libraries whose version is another: name, then, now."""
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, event: Restored, gone: Iterable[Variable] = ()) -> RestoreReport:
+        """The report of an event; `gone` are variables that no snapshot has."""
+        notes = worst(event.notes)
+        kinds: dict[str, list[Entry]] = {}
+        for variable in event.variables:
+            note = notes.pop(variable.name, None)
+            kind = note.kind if note else "kept" if variable.name in event.kept else "restored"
+            reason = note.reason if note else ""
+            entry = Entry(variable.name, variable.type, variable.cell, reason)
+            kinds.setdefault(kind, []).append(entry)
+        for note in notes.values():
+            kinds.setdefault(note.kind, []).append(_entry(note))
+        late = f"made after the snapshot, which holds the namespace after cell {event.cell}"
+        kinds.setdefault("lost", []).extend(
+            Entry(v.name, v.type, v.cell, late) for v in gone
+            if all(entry.name != v.name for entries in kinds.values() for entry in entries)
+        )  # fmt: skip
+        return cls(
+            **{kind: tuple(entries) for kind, entries in kinds.items()},
+            snapshot=event.snapshot,
+            cell=event.cell,
+            why=event.reason,
+            versions=event.versions,
+            seconds=event.seconds,
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether every name came back as it was."""
+        return not (self.rebuilt or self.changed or self.assumed or self.lost)
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it in lines: counts of what is well, names of what is not."""
+        well = [f"{len(self.restored)} restored"] if self.restored else []
+        well += [f"{len(self.kept)} kept as they are"] if self.kept else []
+        lines = [f"the namespace is as after cell {self.cell}: {', '.join(well) or 'empty'}"]
+        for name in ("rebuilt", "changed", "assumed", "lost"):
+            lines += [f"{name}: {entry}" for entry in getattr(self, name)]
+        lines += [f"{name} was {then}, is {now}" for name, then, now in self.versions]
+        return lines + [f"stands: {effect}" for effect in self.effects_after]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        counts = [
+            f"{len(value)} {f.name}"
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), tuple) and value and f.name != "versions"
+        ]
+        return f"<RestoreReport after cell {self.cell}: {', '.join(counts) or 'empty'}>"
+
+
+def _entry(note: Note) -> Entry:
+    return Entry(note.name, note.type, None, note.reason)

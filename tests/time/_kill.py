@@ -1,0 +1,22 @@
+"""Killing kernels, as people's machines do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+
+import cave
+
+
+def kill(s: cave.Session) -> None:
+    """kill -9 of the session's kernel; returns when the process is gone."""
+    pid = s.kernel.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
