@@ -17,7 +17,10 @@ _SPACE: Any = type.__dict__["__dict__"]
 
 def module(kind: type) -> str:
     """Name of the module that a class says it is from."""
-    found = _MODULE.__get__(kind)
+    try:
+        found = _MODULE.__get__(kind)
+    except AttributeError:  # made in C, without one
+        return ""
     return found if type(found) is str else ""
 
 

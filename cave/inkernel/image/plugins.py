@@ -8,11 +8,12 @@ say themselves what is to be kept.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import rules
@@ -117,15 +118,16 @@ def _rule_for(made: type) -> None:
         if known is not None and known[0]() is obj:
             _, by, args, kwargs = known
             pickler.rebuilt(obj, f"made again by the resource {by.name!r}")
-            return call_resource, (pickler.root, by, args, kwargs, kind)
+            return call_resource, (pickler.root, by, args, kwargs, (kind, needs(by.make)))
         return NotImplemented if found is None else found(pickler, obj)
 
 
 @frozen
 def call_resource(
-    root: str, by: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: str
+    root: str, by: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: tuple[Any, ...]
 ) -> Any:
     """The object that a resource makes now."""
+    kind, space = about
     if isinstance(by, Lost):
         return by
     missing = [name for name in by.env if name not in os.environ]
@@ -133,7 +135,8 @@ def call_resource(
         what = f"the resource {by.name!r} needs {', '.join(missing)} in the environment"
         return gone(root, kind, what)
     try:
-        return by(*args, **kwargs)
+        with _bound(by.make, space):
+            return by(*args, **kwargs)
     except Exception as exc:
         return gone(root, kind, f"the resource {by.name!r} raised {type(exc).__name__}: {exc}")
 
@@ -156,13 +159,77 @@ def persistent(save: Callable[[Any], Any], load: Callable[[Any], Any]) -> Callab
 def _reduce_persistent(self: Any, _: int) -> Any:
     """What a persistent class has for pickle's `__reduce_ex__`."""
     save, load = type(self).__cave_persistent__
-    return load_persistent, (load, save(self))
+    return load_persistent, (load, save(self), needs(load))
 
 
 @frozen
-def load_persistent(load: Any, value: Any) -> Any:
+def load_persistent(load: Any, value: Any, space: dict[str, Any]) -> Any:
     """An instance from what its `save` gave."""
-    return value if isinstance(value, Lost) else load(value)
+    if isinstance(value, Lost) or isinstance(load, Lost):
+        return value if isinstance(value, Lost) else load
+    with _bound(load, space):
+        return load(value)
+
+
+# -- names that they use: variables are bound only when everything is read ------------------------
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+def needs(function: Any) -> dict[str, Any]:
+    """Globals that a function uses, and those that its functions and classes use in turn."""
+    found: dict[str, Any] = {}
+    space = getattr(function, "__globals__", {})
+    todo = [function]
+    while todo:
+        for code in _codes(todo.pop(), space):
+            for name in code.co_names:
+                if name in space and name not in found and _goes(space[name]):
+                    found[name] = space[name]
+                    todo.append(space[name])
+    return found
+
+
+def _codes(obj: Any, space: dict[str, Any]) -> Iterator[types.CodeType]:
+    """Code of functions that have these globals, and of methods of classes."""
+    if isinstance(obj, Resource):
+        obj = obj.make
+    parts = [obj] if isinstance(obj, types.FunctionType) else []
+    if isinstance(obj, type) and obj.__module__ == space.get("__name__"):
+        parts = [part for part in vars(obj).values() if isinstance(part, types.FunctionType)]
+    todo = [part.__code__ for part in parts if part.__globals__ is space]
+    while todo:
+        code = todo.pop()
+        yield code
+        todo += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+
+
+def _goes(value: Any, depth: int = 3) -> bool:
+    """Whether a global can go along: what could lead back to the object itself cannot."""
+    if isinstance(value, (*_PLAIN, types.ModuleType, types.FunctionType, type, Resource)):
+        return True
+    if depth and type(value) in (list, tuple, set):
+        return len(value) < 1000 and all(_goes(item, depth - 1) for item in value)
+    if depth and type(value) is dict:
+        return len(value) < 1000 and all(_goes(item, depth - 1) for item in value.values())
+    return False
+
+
+@contextlib.contextmanager
+def _bound(function: Any, names: dict[str, Any]) -> Iterator[None]:
+    """Within this block the function's globals have these names."""
+    space = getattr(function, "__globals__", None)
+    if space is None:
+        yield
+        return
+    before = {name: space[name] for name in names if name in space}
+    space.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            space.pop(name, None)
+        space.update(before)
 
 
 # -- entry points ----------------------------------------------------------------------------

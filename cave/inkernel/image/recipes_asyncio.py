@@ -58,7 +58,10 @@ def kernel_loop(tornado: Any) -> Any:
         from tornado.ioloop import IOLoop
 
         return IOLoop.current()
-    return _here()
+    found = _here()
+    if found is None:
+        asyncio.set_event_loop(found := asyncio.new_event_loop())
+    return found
 
 
 @rule("_asyncio.Task", "_asyncio.Future", "asyncio.tasks.Task", "asyncio.futures.Future",

@@ -56,7 +56,7 @@ def make_duckdb(root: str, path: str, readonly: Any, attached: list[tuple[str, A
 losing(
     "a query of a duckdb connection that ended; run it again, or keep its result with .df()",
     "duckdb.DuckDBPyRelation", "_duckdb.DuckDBPyRelation", "duckdb.duckdb.DuckDBPyRelation",
-    "_duckdb._duckdb.DuckDBPyRelation",
+    "_duckdb._duckdb.DuckDBPyRelation", "duckdb._relation.DuckDBPyRelation",
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def _connection(pickler: Pickler, obj: Any) -> Any:
     in_memory = not path or not os.path.exists(path)
     missing = [name for name, file in files.items() if not file]
     pickler.rebuilt(obj, _told(obj, path, in_memory=in_memory, missing=missing))
-    source = pickle.PickleBuffer(obj.serialize()) if in_memory else path
+    source = pickle.PickleBuffer(_content(obj)) if in_memory else path
     state = {
         "settings": {name: getattr(obj, name) for name in _SETTINGS},
         "pragmas": _changed_pragmas(obj),
@@ -50,6 +50,12 @@ def _connection(pickler: Pickler, obj: Any) -> Any:
         state["settings"]["autocommit"] = obj.autocommit
     args = (pickler.root, type(obj), source, _detected_types(obj))
     return make_sqlite, args, state, None, None, fill_sqlite
+
+
+def _content(obj: Any) -> bytes:
+    if not _query(obj, "PRAGMA page_count")[0][0]:
+        return b""  # SQLite does not serialise a database that has nothing yet
+    return bytes(obj.serialize())
 
 
 def _told(obj: Any, path: str, *, in_memory: bool, missing: list[str]) -> str:

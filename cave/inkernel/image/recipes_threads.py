@@ -148,9 +148,8 @@ def make_thread(kind: Any) -> Any:
 def fill_thread(made: Any, state: dict[str, Any]) -> None:
     """Make it one that waits for its start, or has ended."""
     call = state["call"]
-    threading.Thread.__init__(
-        made, None, call["target"], None, call["args"] or (), call["kwargs"], **state["base"]
-    )
+    call["args"] = call["args"] or ()
+    threading.Thread.__init__(made, **call, **state["base"])
     if state["ended"]:
         made.run = _nothing
         made.start()

@@ -21,12 +21,15 @@ pickler, reader, definitions, remarks = (
     _inkernel.load("image." + name) for name in ("pickler", "reader", "definitions", "remarks"))
 cases = json.loads(open("cases.json").read())
 warnings.simplefilter("ignore")
+def too_long(*_): raise TimeoutError("this case hangs")
+signal.signal(signal.SIGALRM, too_long)
 """
 _WRITER = """
 written = {}
 kept = []
 for name, case in cases.items():
     space = {"T": T, "kept": kept}
+    signal.alarm(20)
     try:
         exec(case["make"], space)
         roots = {key: value for key, value in space.items()
@@ -48,6 +51,7 @@ for name, case in cases.items():
     }
 with open("written", "wb") as file:
     pickle.dump(written, file)
+signal.alarm(0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 _READER = """
@@ -62,6 +66,7 @@ for name, case in cases.items():
     notes = got["notes"]
     error = ""
     space = {"T": T}
+    signal.alarm(20)
     try:
         known = definitions.Definitions()
         for stream, buffers in got["streams"]:
