@@ -33,6 +33,7 @@ class Definitions:
     def __init__(self) -> None:
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._found: dict[str, weakref.ref[Any]] = {}
+        self._held: list[Any] = []
 
     def is_definition(self, obj: object) -> bool:
         """Whether another process can have it only from a snapshot."""
@@ -55,8 +56,12 @@ class Definitions:
         found = self._found.get(key)
         return None if found is None else found()
 
-    def add(self, key: str, obj: object) -> None:
-        """Give a definition its key, as it comes back from a stream."""
+    def settle(self) -> None:
+        """Hold no longer what was read: the variables that needed it are there by now."""
+        self._held.clear()
+
+    def add(self, key: str, obj: object, *, hold: bool = False) -> None:
+        """Give a definition its key; what a stream brings is held until all is read."""
         number = id(obj)
 
         def forget(ref: object) -> None:
@@ -65,6 +70,8 @@ class Definitions:
             if self._found.get(key) is ref:
                 del self._found[key]
 
+        if hold:
+            self._held.append(obj)
         ref = weakref.ref(obj, forget)
         self._keys[number] = ref, key
         self._found[key] = ref

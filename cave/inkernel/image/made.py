@@ -252,16 +252,34 @@ def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
 
 
 def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
-    members = [(name, member._value_) for name, member in obj.__members__.items()]
+    native = _NATIVE.get(obj._member_type_)
+    members: list[tuple[Any, ...]] = [
+        (name, member._value_) if native is None else (name, member._value_, native(member))
+        for name, member in obj.__members__.items()
+    ]
     attributes = {
         name: {key: value for key, value in vars(member).items() if key not in _MEMBER}
         for name, member in obj.__members__.items()
     }
-    state = (_enum_state(obj), {name: found for name, found in attributes.items() if found})
+    own = {name: vars(obj)[name] for name in _NEW if name in vars(obj)}
+    state = (
+        _enum_state(obj) | own,
+        {name: found for name, found in attributes.items() if found},
+    )
     args = (key, type(obj), obj.__name__, obj.__bases__, head, members)
     return make_enum, args, state, None, None, fill_enum
 
 
+_NEW = ("_new_member_", "_use_args_", "__new_member__")
+_NATIVE: dict[type, Any] = {
+    object: lambda member: (),
+    int: lambda member: (int.__int__(member),),
+    float: lambda member: (float.__float__(member),),
+    str: lambda member: (str.__getitem__(member, slice(None)),),
+    bytes: lambda member: (bytes.__getitem__(member, slice(None)),),
+    tuple: lambda member: (tuple.__getitem__(member, slice(None)),),
+}
+"""What a member is made of, by the type that is mixed into its Enum."""
 _MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_", "_hashable_values_"})
 
 

@@ -39,7 +39,7 @@ def _brought(key: str) -> Any:
 def _bring(key: str, made: Any) -> Any:
     reading = current()
     reading.made[key] = made
-    reading.definitions.add(key, made)
+    reading.definitions.add(key, made, hold=True)
     return made
 
 
@@ -129,11 +129,18 @@ def make_class(
 
 
 def _new_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
-    maker = next(kind for kind in meta.__mro__ if kind.__module__ != "__main__")
-    if maker is meta:
+    maker = _maker(meta)
+    if maker is None:
         return types.new_class(name, bases, {"metaclass": meta}, lambda to: to.update(space))
-    made: type = maker.__new__(meta, name, bases, space)
+    made: type = maker.__new__(meta, name, bases, space)  # type: ignore[call-overload]
     return made
+
+
+def _maker(meta: type) -> type | None:
+    """Which metaclass of Python's own makes the class, so that nobody's code runs again."""
+    if meta.__module__ not in ("__main__", *_MACHINERY) and sys.modules.get(meta.__module__):
+        return None
+    return next(kind for kind in meta.__mro__ if kind in (enum.EnumMeta, abc.ABCMeta, type))
 
 
 class _Quiet:
@@ -164,47 +171,66 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
 @frozen
 def make_enum(
     key: str, meta: Any, name: str, bases: tuple[type, ...], head: dict[str, Any],
-    members: list[tuple[str, Any]],
+    members: list[tuple[Any, ...]],
 ) -> type:  # fmt: skip
-    """An Enum, whose members exist from the start."""
+    """An Enum, whose members exist from the start: name, value, and what its mixin holds."""
     if (known := _brought(key)) is not None:
         return known  # type: ignore[no-any-return]
     quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
     space = meta.__prepare__(name, bases)
-    for key_, value in [*head.items(), *members]:
-        space[key_] = value
-    maker = next(kind for kind in meta.__mro__ if kind.__module__ != "__main__")
-    with _plain_values(bases):
+    space.update(head)
+    if all(len(member) == 3 for member in members):
+        space["__new__"] = _member
+        space.update({member[0]: _Member(*member[1:]) for member in members})
+    else:
+        space.update(dict(members))
+    maker = _maker(meta) or meta
+    with _Unstarted(bases):
         made = maker.__new__(meta, name, quiet, space)
     if quiet is not bases:
         made.__bases__ = bases
     return _bring(key, made)  # type: ignore[no-any-return]
 
 
-class _plain_values:
-    """No `__new__` or `__init__` of a base runs for members that have their values already."""
+class _Member:
+    """A member to be: its value, and what the type that is mixed in makes it of."""
+
+    def __init__(self, value: Any, native: tuple[Any, ...]) -> None:
+        self.value = value
+        self.native = native
+
+
+def _member(cls: Any, entry: _Member) -> Any:
+    made = cls._member_type_.__new__(cls, *entry.native)
+    made._value_ = entry.value
+    return made
+
+
+class _Unstarted:
+    """No `__init__` of a base runs for members that have their attributes already."""
 
     def __init__(self, bases: tuple[type, ...]) -> None:
         self._bases = [kind for base in bases for kind in base.__mro__
-                       if issubclass(kind, enum.Enum) and kind.__module__ not in _MACHINERY]  # fmt: skip
-        self._held: list[tuple[type, str, Any]] = []
+                       if issubclass(kind, enum.Enum) and kind.__module__ not in _MACHINERY
+                       and "__init__" in vars(kind)]  # fmt: skip
+        self._held: list[tuple[type, Any]] = []
 
     def __enter__(self) -> None:
         for kind in self._bases:
-            for name in ("__init__",):
-                if name in vars(kind):
-                    self._held.append((kind, name, vars(kind)[name]))
-                    type.__delattr__(kind, name)
+            self._held.append((kind, vars(kind)["__init__"]))
+            type.__delattr__(kind, "__init__")
 
     def __exit__(self, *_: object) -> None:
-        for kind, name, value in self._held:
-            type.__setattr__(kind, name, value)
+        for kind, value in self._held:
+            type.__setattr__(kind, "__init__", value)
 
 
 @frozen
 def fill_enum(made: Any, state: tuple[dict[str, Any], dict[str, dict[str, Any]]]) -> None:
     """Methods of an Enum, and attributes of its members."""
     attributes, members = state
+    if "__new_member__" not in attributes and "__new_member__" in vars(made):
+        type.__delattr__(made, "__new_member__")
     fill_class(made, attributes)
     for name, values in members.items():
         made._member_map_[name].__dict__.update(values)

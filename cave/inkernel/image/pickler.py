@@ -261,6 +261,7 @@ def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = 
     With `inline` the definitions that it meets are written, not referred to. Never raises
     for an object: what cannot go becomes Lost, with a note.
     """
+    definitions.settle()
     refused: dict[int, tuple[Any, str]] = {}
     memory: Any = None
     kind = Pickler
