@@ -94,12 +94,12 @@ def export(
     form = forms.get(path.suffix.lower())
     if form is None:
         raise ConfigError(
-            f"cannot export to {str(path)!r}: the name must end with {' or '.join(forms)}"
+            f"cannot export to {str(path)!r}: the name must end with {', '.join(forms)} or .dill"
         )
     if not overwrite:
         _check_replaceable(path)
     text = form(story(events, name, read_blob))
-    _write(path, text)
+    write(path, text.encode("utf-8"))
     return path
 
 
@@ -482,13 +482,20 @@ def _marks(path: Path, text: str) -> tuple[str | None, str]:
         return None, ""
 
 
-def _write(path: Path, text: str) -> None:
-    """The file at once: written beside its place, then renamed."""
+def write(path: Path, content: bytes, *, new: bool = False) -> Path:
+    """The file at once: written beside its place, then renamed.
+
+    Raises `StoreError` when the disk is full, `ConfigError` for a place that cannot be, and
+    when something is there where a `new` file is to be made.
+    """
+    path = path.expanduser()
+    if new and path.exists():
+        raise ConfigError(f"{str(path)!r} is there already; type overwrite=True to replace it")
     beside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         try:
-            with beside.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with beside.open("xb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(path)
@@ -497,6 +504,7 @@ def _write(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise _named(error, path) from error
+    return path
 
 
 def _named(error: OSError, path: Path) -> ConfigError | StoreError:

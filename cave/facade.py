@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.config import Options
-from cave.display.told import told_death, told_return
+from cave.display.told import told
 from cave.errors import SessionBusy
-from cave.events import Event, KernelEnded, Restored, Usage, Variable
+from cave.events import (
+    Event,
+    KernelEnded,
+    Restored,
+    SnapshotCommitted,
+    SnapshotFailed,
+    Usage,
+    Variable,
+)
 from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
 from cave.report import Diff, RestoreReport, Snapshot
@@ -46,7 +54,10 @@ class Session:
         self._inner = inner
         self.narration: TextIO | None = None
         """Where turns are narrated; None: in the notebook or terminal, if there is one."""
-        self._ended: queue.SimpleQueue[KernelEnded | Restored] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[KernelEnded | Restored | SnapshotFailed] = (
+            queue.SimpleQueue()
+        )
+        self._failures: list[str] = []
         inner.listen(self._note)
 
     @property
@@ -55,10 +66,17 @@ class Session:
         return self._inner.name
 
     def _note(self, event: Event) -> None:
+        if isinstance(event, SnapshotFailed):
+            if event.reason not in self._failures:  # said once, not after each cell
+                self._failures.append(event.reason)
+                self._ended.put(event)
+            return
         died = isinstance(event, KernelEnded) and event.reason not in {"closed", "asleep"}
         back = isinstance(event, Restored) and event.reason != "asked"
         if died or back:
             self._ended.put(cast("KernelEnded | Restored", event))
+        if isinstance(event, SnapshotCommitted):
+            self._failures.clear()
 
     def _wait(
         self,
@@ -78,8 +96,7 @@ class Session:
         """Say on stderr what a death cost and what came back; silent when nothing is amiss."""
         while not self._ended.empty():
             event = self._ended.get()
-            text = told_death(event) if isinstance(event, KernelEnded) else told_return(event)
-            if text:
+            if text := told(event):
                 _say(f"cave: {self.name!r}: {text}")
 
     # -- cells and turns ---------------------------------------------------------------------

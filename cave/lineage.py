@@ -103,13 +103,19 @@ class Lineage:
         await self.settle()
         lasting, clock = self.journal.history.lasting, self.journal.clock
         began, cell, upto = clock.monotonic(), lasting.last_cell, lasting.seq
-        capture = await kernel.snapshot(
-            id=f"{cell:06d}-{secrets.token_hex(4)}",
-            base=lasting.image,
-            lease=self.journal.lease,
-            verify=verify,
-            background=not wait,
-        )
+        try:
+            capture = await kernel.snapshot(
+                id=f"{cell:06d}-{secrets.token_hex(4)}",
+                base=lasting.image,
+                lease=self.journal.lease,
+                verify=verify,
+                background=not wait,
+            )
+        except KernelDied:
+            return None
+        except StoreError as error:
+            await self._failed(error, sync=sync)
+            return None
         failpoints.hit("snapshot.after_image")
         variables = tuple(self.journal.history.variables.values())
         work = asyncio.ensure_future(self._write(capture, cell, name, variables))

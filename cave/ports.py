@@ -309,6 +309,12 @@ class Kernel(Protocol):
     async def get(self, name: str, *, lease: int, allow_pickle: bool = False) -> Any:
         """An object. Raises `UnknownName`, `NotPortable`."""
 
+    async def seed(self, data: bytes, *, lease: int) -> Sequence[Variable]:
+        """Bind the variables of a file that dill wrote. Raises `PutError`."""
+
+    async def dill(self, *, lease: int) -> tuple[bytes, Mapping[str, str]]:
+        """The namespace as bytes that plain dill loads; and names left out, with the reason."""
+
     async def delete(self, names: Sequence[str], *, lease: int) -> None:
         """Unbind names. Raises `UnknownName`, and unbinds none then."""
 

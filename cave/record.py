@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from cave import artefacts
@@ -67,15 +70,28 @@ class Record:
         return artefacts.save(self.workdir, name, to)
 
     async def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the story of the session to a new `.ipynb` or `.py` file."""
-        from cave.export import export
+        """Write the story of the session to a new `.ipynb` or `.py` file, or its namespace to a
+        `.dill` file, which plain dill loads; what dill cannot write is left out with a warning.
+        """
+        from cave.export import export, write
 
+        path = Path(path)
+        if path.suffix.lower() == ".dill":
+            data, left_out = await self.dill()
+            if left_out:
+                told = "; ".join(f"{name} ({why})" for name, why in left_out.items())
+                warnings.warn(f"{path.name} is without {told}", stacklevel=2)
+            return await asyncio.to_thread(write, path, data, new=not overwrite)
         events = await self.events()
         return await asyncio.to_thread(
             export,
             events,
-            Path(path),
+            path,
             name=self.name,
             read_blob=self.home.text,
             overwrite=overwrite,
         )
+
+    @abstractmethod
+    async def dill(self) -> tuple[bytes, Mapping[str, str]]:
+        """The namespace as dill writes it; and names left out, with the reason."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -123,12 +123,14 @@ class AsyncSession(TimeTravel, Record):
         await self.home.store.create(self.name)
         try:
             async with self._operation() as news:
-                if self._fold.opened is None:
+                if new := self._fold.opened is None:
                     opened = SessionOpened(version=__version__, kernel=self._kernels.kernel)
                     await self._journal.append(opened)
                 running = self._fold.running
                 if running is None:
-                    await self._ready(news=news)
+                    kernel = await self._ready(news=news)
+                    if new and self._options.seed is not None:
+                        await self._sow(kernel, Path(self._options.seed))
         except SessionBusy:
             await self._journal.refresh()
             return self
@@ -136,6 +138,16 @@ class AsyncSession(TimeTravel, Record):
             adoption = self._adopt_later()
             await asyncio.wait({adoption}, timeout=ADOPTION)
         return self
+
+    async def _sow(self, kernel: Kernel, seed: Path) -> None:
+        """Begin with the variables of a file that dill wrote."""
+        try:
+            data = await asyncio.to_thread(lambda: seed.expanduser().read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read the seed {str(seed)!r}: {error.strerror}") from error
+        variables = await kernel.seed(data, lease=self._journal.lease)
+        await self._journal.append(ValuesPut(variables=tuple(variables)))
+        await self._keep_all()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -476,6 +488,13 @@ class AsyncSession(TimeTravel, Record):
         return UnknownName(
             f"{name!r} ({gone[0].type}) was lost when its kernel ended; make it again"
         )
+
+    @carried
+    async def dill(self) -> tuple[bytes, Mapping[str, str]]:
+        """The namespace as dill writes it; and names left out, with the reason."""
+        async with self._operation() as news:
+            kernel = await self._ready(news=news)
+            return await kernel.dill(lease=self._journal.lease)
 
     @carried
     async def delete(self, *names: str) -> None:

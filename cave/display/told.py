@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from cave.events import InterruptSent, KernelEnded, Restored
+from cave.events import InterruptSent, KernelEnded, Restored, SnapshotFailed
 from cave.ports import Death
 from cave.report import RestoreReport
+
+
+def told(event: KernelEnded | Restored | SnapshotFailed) -> str:
+    """What a person must know at once; nothing where all is as expected."""
+    match event:
+        case KernelEnded():
+            return told_death(event)
+        case Restored():
+            return told_return(event)
+        case SnapshotFailed():
+            return f"no snapshot was taken, what cells made is in memory only: {event.reason}"
 
 
 def told_interrupt(event: InterruptSent) -> str:

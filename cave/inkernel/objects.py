@@ -36,7 +36,7 @@ class Objects:
         self.namespace: Any = Namespace(kernel.shell)
         self.handlers: dict[str, Callable[..., Any]] = {
             f"cave_{verb}_request": self._handler(getattr(self, f"_{verb}"))
-            for verb in ("put", "get", "delete", "variables", "snapshot", "restore")
+            for verb in ("put", "get", "delete", "variables", "dill", "snapshot", "restore")
         }
 
     def _handler(self, handle: Callable[[Message], tuple[Message, list[Any]]]) -> Any:
@@ -91,17 +91,30 @@ class Objects:
         kind, header, buffers = values.dump(
             name, self._kernel.shell.user_ns[name], allow_pickle=content["allow_pickle"]
         )
-        views = [memoryview(part).cast("B") for part in (header, *buffers)]
+        return self._parcel(kind, (header, *buffers), inline=content.get("inline"))
+
+    def _parcel(
+        self, kind: str, parts: Sequence[Any], *, inline: bool
+    ) -> tuple[Message, list[Any]]:
+        """A reply with these parts: in the message, or through the door."""
+        views = [memoryview(part).cast("B") for part in parts]
         reply: Message = {"kind": kind, "token": None, "layout": []}
         if sum(view.nbytes for view in views) < INLINE:
             return reply, [*map(bytes, views)]
-        if content.get("inline"):
+        if inline:
             reply["layout"] = [[0, view.nbytes] for view in views]
             return reply, slices(views)
         fd, reply["layout"] = depart(views, self._kernel.settings.runtime)
         reply["token"] = secrets.token_hex(8)
         self._kernel.settings.door.hold(reply["token"], fd)
         return reply, []
+
+    def _dill(self, parent: Message) -> tuple[Message, list[Any]]:
+        from .image import dilled, roots
+
+        data, left_out = dilled.dump(dilled.fit(roots.variables(self._kernel.shell)))
+        reply, buffers = self._parcel("dill", (data,), inline=parent["content"].get("inline"))
+        return {**reply, "left_out": left_out}, buffers
 
     def _delete(self, parent: Message) -> tuple[Message, list[Any]]:
         names = self._kernel.shell.user_ns

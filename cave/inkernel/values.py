@@ -2,7 +2,8 @@
 
 A parcel has a kind, a header and buffers. Kind `pickle`: the header is a JSON list of the
 names, the first buffer one pickle per name in one stream (what they share is shared), the
-others are the pickles' own. Kind `safe`: a tree of the safe codecs (`codec`). Buffers that
+others are the pickles' own. Kind `dill`: the header is a file that dill wrote, of a dict of
+variables. Kind `safe`: a tree of the safe codecs (`codec`). Buffers that
 `load` is given become the memory of arrays: the transport maps them privately and writable.
 """
 
@@ -26,6 +27,8 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
     """
     if kind == "pickle":
         return _load_pickle(header, buffers)
+    if kind == "dill":
+        return _load_dill(header)
     if kind != "safe":
         raise Unportable(f"a parcel of the unknown kind {kind!r}")
     values: dict[str, object] = {}
@@ -37,6 +40,15 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
     except Exception as error:
         raise Unportable(f"{name!r}: {type(error).__name__}: {error}") from error
     return values
+
+
+def _load_dill(data: bytes) -> dict[str, object]:
+    from .image import dilled
+
+    try:
+        return dilled.load(data)
+    except Exception as error:
+        raise Unportable(f"it cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _load_pickle(header: bytes, buffers: list[Any]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,10 @@ from cave.kernel.wire import Message
 
 PATIENCE = 60.0
 """Seconds that a variable may take to be written or read; then it is lost."""
+_FILL = 20.0
+"""Seconds that a child of the kernel has to fill a file, beside the time for its size."""
+_SLOWEST = 50e6
+"""Bytes a second that it copies at least."""
 _INLINE = 64 << 10
 _MOST = 250
 """Descriptors that go through the door at a time."""
@@ -58,6 +63,27 @@ class Capture:
         return await asyncio.shield(self._image)
 
 
+def _heard(arrival: asyncio.Future[Image]) -> None:
+    """A fault that nobody asks for any more is no news."""
+    if not arrival.cancelled():
+        arrival.exception()
+
+
+async def _filled(pipe: int, limit: float) -> bool:
+    """Whether the child says that it is done, before it ends or `limit` seconds are over."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pipe, told.set)
+    try:
+        async with asyncio.timeout(limit):
+            await told.wait()
+        return os.read(pipe, 1) == b"+"
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(pipe)
+        os.close(pipe)
+
+
 class Images:
     """The images of one kernel, by requests that wait behind its cells."""
 
@@ -79,20 +105,45 @@ class Images:
             "inline": not self._record.door.exists(),
         }
         reply = await self._ask("cave_snapshot_request", content, lease=lease)
+        if reply.content.get("filling") is True:
+            arrival = asyncio.ensure_future(self._arrive(reply, content, lease))
+            arrival.add_done_callback(_heard)
+            return Capture(_pause(reply.content), arrival)
         image = await asyncio.to_thread(self._image, reply, id, base)
         done: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
         done.set_result(image)
         return Capture(image.pause, done)
 
     def _image(self, reply: Message, id: str, base: str | None) -> Image:
-        blob: memoryview | None = None
         if not reply.content.get("token"):
             blob = memoryview(b"".join(reply.buffers))
         else:
             with self._named_faults():
-                fd = door.take(self._record.door, str(reply.content["token"]))
-                blob = door.whole(fd)
+                blob = door.whole(door.take(self._record.door, str(reply.content["token"])))
         return decode(reply.content, blob, id=id, base=base)
+
+    async def _arrive(self, reply: Message, content: dict[str, Any], lease: int) -> Image:
+        """Wait until a child of the kernel has filled the file, or have the kernel do it."""
+        id, base = content["id"], content["base"]
+        with self._named_faults():
+            fd, pipe = await asyncio.to_thread(
+                door.take_all, self._record.door, str(reply.content["token"]), 2
+            )
+        try:
+            filled = await _filled(pipe, _FILL + os.fstat(fd).st_size / _SLOWEST)
+        except BaseException:
+            os.close(fd)
+            raise
+        if filled:
+            with self._named_faults():
+                blob = await asyncio.to_thread(door.whole, fd)
+            return await asyncio.to_thread(decode, reply.content, blob, id=id, base=base)
+        os.close(fd)
+        with contextlib.suppress(Refused):
+            await self._client.request("control", "cave_interrupt_request", {"child": True})
+        again = {**content, "background": False, "again": True}
+        reply = await self._ask("cave_snapshot_request", again, lease=lease)
+        return await asyncio.to_thread(self._image, reply, id, base)
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -305,6 +356,13 @@ def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError("seconds")
     return float(value)
+
+
+def _pause(content: Mapping[str, Any]) -> float:
+    try:
+        return _seconds(content.get("pause"))
+    except ValueError:
+        return 0.0
 
 
 def _note(value: Any) -> Note:

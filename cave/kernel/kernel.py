@@ -276,6 +276,14 @@ class Kernel:
         """An object. Raises `UnknownName`, `NotPortable`."""
         return await self._objects.get(name, lease=lease, allow_pickle=allow_pickle)
 
+    async def seed(self, data: bytes, *, lease: int) -> Sequence[Variable]:
+        """Bind the variables of a file that dill wrote. Raises `PutError`."""
+        return await self._objects.seed(data, lease=lease)
+
+    async def dill(self, *, lease: int) -> tuple[bytes, Mapping[str, str]]:
+        """The namespace as bytes that plain dill loads; and names left out, with the reason."""
+        return await self._objects.dill(lease=lease)
+
     async def delete(self, names: Sequence[str], *, lease: int) -> None:
         """Unbind names. Raises `UnknownName`, and unbinds none then."""
         await self._objects.delete(names, lease=lease)

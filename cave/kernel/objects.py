@@ -34,11 +34,19 @@ class Objects:
         """Bind objects. Raises `PutError` naming the variable, and binds none then."""
         from cave.kernel import values as codecs
 
-        parcel = codecs.pack(values, peer=self.peer)
+        return await self._put(codecs.pack(values, peer=self.peer), list(values), lease=lease)
+
+    async def seed(self, data: bytes, *, lease: int) -> Sequence[Variable]:
+        """Bind the variables of a file that dill wrote. Raises `PutError`."""
+        from cave.kernel.values import Parcel
+
+        return await self._put(Parcel("dill", data, ()), ["the seed"], lease=lease)
+
+    async def _put(self, parcel: Parcel, names: list[str], *, lease: int) -> Sequence[Variable]:
         parts = (parcel.header, *parcel.buffers)
         views: list[Any] = [memoryview(part).cast("B") for part in parts]
-        names = ", ".join(map(repr, values))
-        content = {"kind": parcel.kind, "names": list(values), "token": None, "layout": []}
+        told = ", ".join(map(repr, names))
+        content = {"kind": parcel.kind, "names": names, "token": None, "layout": []}
         inline = sum(view.nbytes for view in views) < _INLINE or not self._door_is_there
         try:
             if not inline:
@@ -48,11 +56,11 @@ class Objects:
                 "shell", "cave_put_request", content, lease=lease, buffers=views
             )
         except Refused as exc:
-            raise PutError(f"cannot put {names}: {self._why(exc)}") from exc
+            raise PutError(f"cannot put {told}: {self._why(exc)}") from exc
         except (OSError, MemoryError) as exc:
             self._client.check()
             raise PutError(
-                f"cannot put {names}: {exc or type(exc).__name__}; free some memory, or write "
+                f"cannot put {told}: {exc or type(exc).__name__}; free some memory, or write "
                 f"the data to a file and read that in a cell"
             ) from exc
         return cells.variables_of(reply.content.get("variables"))
@@ -88,6 +96,18 @@ class Objects:
         return await asyncio.to_thread(
             lambda: codecs.unpack(self._parcel(reply), name=name, allow_pickle=allow_pickle)
         )
+
+    async def dill(self, *, lease: int) -> tuple[bytes, Mapping[str, str]]:
+        """The namespace as bytes that plain dill loads; and names left out, with the reason."""
+        content = {"inline": not self._door_is_there}
+        try:
+            reply = await self._client.request("shell", "cave_dill_request", content, lease=lease)
+        except Refused as exc:
+            raise NotPortable(f"dill cannot write the namespace: {exc}") from exc
+        parcel = await asyncio.to_thread(self._parcel, reply)
+        left_out = reply.content.get("left_out")
+        told = left_out.items() if isinstance(left_out, dict) else ()
+        return parcel.header, {str(name): str(why) for name, why in told}
 
     def _parcel(self, reply: Message) -> Parcel:
         from cave.kernel.values import Parcel

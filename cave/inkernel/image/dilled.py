@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import io
+import types
 from collections.abc import Mapping
 from typing import Any
+
+
+def fit(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that go into such a file: neither private names nor modules."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name[:1] != "_" and type(value) is not types.ModuleType
+    }
 
 
 def dump(variables: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
