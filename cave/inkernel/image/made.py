@@ -23,7 +23,8 @@ from ..byvalue import (
     _enum_state,
     _names,
 )
-from . import source
+from .. import kinds
+from . import again, source
 from .definitions import MAIN, findable, importable
 from .frozen import MODULE
 from .makers import (
@@ -219,10 +220,11 @@ def _typing_parts(obj: Any, kind: str) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 def reduce_class(pickler: Pickler, obj: type) -> Any:
     """A class: by name where another process finds it, else by key or by value."""
-    if obj in _NAMELESS:
-        return type, (_NAMELESS[obj],)
-    if obj in _TYPES:
-        return getattr, (types, _TYPES[obj])
+    if kinds.module(obj) == "builtins":
+        if obj in _NAMELESS:
+            return type, (_NAMELESS[obj],)
+        if obj in _TYPES:
+            return getattr, (types, _TYPES[obj])
     if findable(obj):
         pickler.from_library(obj.__module__)
         return obj.__qualname__
@@ -238,6 +240,9 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
             head[early] = obj.__dict__[early]
     state = _class_state(obj)
     state.pop("__slotnames__", None)
+    for name in again.left_out(obj):
+        state.pop(name, None)
+    state["<version>"] = source.MAGIC, again.parameters(obj)
     if isinstance(obj, abc.ABCMeta):
         state.update(_registered(obj))
     args = (key, type(obj), obj.__name__, obj.__bases__, head)

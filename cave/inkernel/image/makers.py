@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from . import again, source
 from .frozen import frozen
 from .reading import current
 
@@ -163,9 +164,13 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
     """Give a class its attributes; those that are the same already stay."""
     for sub in state.pop("<registered>", ()):
         abc.ABCMeta.register(made, sub)  # type: ignore[arg-type]
+    magic, given = state.pop("<version>", (source.MAGIC, None))
     for name, value in state.items():
         if made.__dict__.get(name) is not value:
             type.__setattr__(made, name, value)
+    again.complete(made, state)
+    if magic != source.MAGIC:
+        again.generate(made, given)
 
 
 @frozen

@@ -45,7 +45,7 @@ class _Mutable(dict[type, bool]):
 
 
 def _mutable(kind: type) -> bool:
-    if kind in _PLAIN or issubclass(kind, type) or kinds.module(kind) in _LIBRARIES:
+    if any(kind is plain for plain in _PLAIN) or kinds.derives(kind, type) or kinds.module(kind) in _LIBRARIES:
         return False
     if kinds.module(kind).startswith("_cave_kernel."):
         return False
@@ -60,8 +60,11 @@ def mutable(seen: list[Any]) -> set[int]:
     moment, and its id another object's.
     """
     asked = _Mutable()
-    chosen = itertools.compress(seen, map(asked.__getitem__, map(type, seen)))
-    held = {id(obj): obj for obj in chosen}
+    try:
+        chosen = itertools.compress(seen, map(asked.__getitem__, map(type, seen)))
+        held = {id(obj): obj for obj in chosen}
+    except Exception:  # a metaclass with equality or hash of its own
+        held = {id(obj): obj for obj in seen if _mutable(type(obj))}
     seen.clear()
     while True:
         counts = map(sys.getrefcount, held.values())

@@ -96,7 +96,7 @@ class Pickler(pickle.Pickler):
         """Globals of functions that belong to no module, by id."""
         self.memory: Any = None
         """Regions of memory that arrays look at (see `arrays`)."""
-        self._handlers: dict[type, Callable[[Pickler, Any], Any]] = {}
+        self._handlers: dict[int, Callable[[Pickler, Any], Any]] = {}
 
     def watch(self) -> None:
         """Note every object that is written, for `members`."""
@@ -128,12 +128,12 @@ class Pickler(pickle.Pickler):
             self.root = obj.name
             return str, (obj.name,)
         self.last = obj
-        handler = self._handlers.get(kind)
-        if handler is None:
-            handler = self._handlers[kind] = self._handler(kind)
         if self.refused and id(obj) in self.refused:
             return self.lose(obj, self.refused[id(obj)][1])
         try:
+            handler = self._handlers.get(id(kind))
+            if handler is None:
+                handler = self._handlers[id(kind)] = self._handler(kind)
             return handler(self, obj)
         except Refused as error:
             return self.lose(obj, str(error))
@@ -162,7 +162,7 @@ class Pickler(pickle.Pickler):
     def plain(self, kind: type) -> bool:
         """Whether all that there is to an object of the type is its `__dict__`."""
         return (
-            self._handlers.get(kind) is _ordinary
+            self._handlers.get(id(kind)) is _ordinary
             and kind not in copyreg.dispatch_table
             and all(getattr(kind, name) is getattr(object, name) for name in _WAYS)
             and not hasattr(kind, "__getnewargs__")

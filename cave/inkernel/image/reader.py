@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from . import deep, ready
 from .definitions import Definitions
 from .lost import Lost
 from .pickler import Note, why
-from .reading import Reading, reading
+from .reading import Reading, current, reading
 
 _abandoned: list[Any] = []
 """What a first attempt had made: it must not be finalised, for it has never lived."""
@@ -44,13 +45,13 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
     with uncollected():
         try:
             with reading(Reading(definitions)):
-                return Loaded(unpickler.load())
+                return _stubs(Loaded(unpickler.load()))
         except KeyboardInterrupt:
             raise
         except BaseException:
             _abandoned.append(unpickler)
             with reading(Reading(definitions)):
-                return _carefully(stream, buffers)
+                return _stubs(_carefully(stream, buffers))
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
@@ -61,6 +62,36 @@ def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions
             raise
         except BaseException as error:
             return _nothing(error)
+
+
+def _stubs(loaded: Loaded) -> Loaded:
+    """Say which functions stayed stubs."""
+    if not current().stubs:
+        return loaded
+    for obj in (*current().made.values(), *loaded.roots.values()):
+        code = obj.__code__ if type(obj) is types.FunctionType else obj
+        code = code if type(code) is types.CodeType else None
+        reason = None if code is None else current().stubs.get(code)
+        if reason is not None and not _replaced(obj):
+            name = obj.__qualname__ if type(obj) is types.FunctionType else obj.co_qualname
+            loaded.notes.append(Note("lost", name.partition(".")[0], "function", reason, name))
+    return loaded
+
+
+def _replaced(obj: Any) -> bool:
+    """Whether the class that it was a method of has another one in its place."""
+    qualname: str = getattr(obj, "__qualname__", "")
+    if qualname.startswith("__create_fn__"):  # dataclasses generate it again
+        return True
+    owner, _, name = qualname.rpartition(".")
+    found = [made for made in current().made.values()
+             if isinstance(made, type) and made.__qualname__ == owner]  # fmt: skip
+    return bool(found) and all(_plain(vars(made).get(name)) is not obj for made in found)
+
+
+def _plain(method: Any) -> Any:
+    method = getattr(method, "__func__", method)
+    return getattr(method, "__wrapped__", method)
 
 
 def _nothing(error: BaseException) -> Loaded:

@@ -22,7 +22,6 @@ R = TypeVar("R", bound=Rule)
 
 _exact: dict[str, Rule] = {}
 _derived: dict[str, Rule] = {}
-_found: dict[type, Rule | None] = {}
 
 
 def rule(*names: str, derived: bool = False) -> Callable[[R], R]:
@@ -32,22 +31,16 @@ def rule(*names: str, derived: bool = False) -> Callable[[R], R]:
     def register(made: R) -> R:
         for name in names:
             (_derived if derived else _exact)[name] = made
-        _found.clear()
         return made
 
     return register
 
 
 def find(kind: type) -> Rule | None:
-    """The rule for objects of exactly this type, if there is one."""
-    try:
-        return _found[kind]
-    except KeyError:
-        found = _found[kind] = _look(kind)
-        return found
+    """The rule for objects of exactly this type, if there is one.
 
-
-def _look(kind: type) -> Rule | None:
+    Not remembered: types of the session come and go, and may not be hashable.
+    """
     exact = _exact.get(full_name(kind))
     if exact is not None:
         return exact

@@ -17,10 +17,12 @@ import marshal
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from .frozen import frozen
+from .reading import current
 
 _FUTURE = 0
 for _name in __future__.all_feature_names:
@@ -28,19 +30,28 @@ for _name in __future__.all_feature_names:
 MAGIC = importlib.util.MAGIC_NUMBER
 _statements: dict[str, tuple[Any, list[tuple[int, int, str]]]] = {}
 _KEPT = 500
-
-
-class Uncompiled(RuntimeError):
-    """Code of another version of Python whose source is not known."""
+_codes: dict[int, tuple[weakref.ref[types.CodeType], tuple[Any, ...]]] = {}
 
 
 def reduce_code(code: types.CodeType) -> tuple[Any, ...]:
-    """Code as what `make_code` takes."""
+    """Code as what `make_code` takes; the same bytes each time, which marshal does not give."""
+    known = _codes.get(id(code))
+    if known is not None and known[0]() is code:
+        return known[1]
+    number = id(code)
+    reduced = _reduce(code)
+    _codes[number] = weakref.ref(code, lambda _: _codes.pop(number, None)), reduced
+    return reduced
+
+
+def _reduce(code: types.CodeType) -> tuple[Any, ...]:
     text, line = source(code)
     place = _place(code, text, line) if text else 0
-    where = (code.co_filename, line, code.co_qualname, code.co_firstlineno, place)
+    where = (code.co_filename, line, code.co_qualname, code.co_firstlineno, place, code.co_freevars)
     version = ".".join(map(str, sys.version_info[:3]))
-    return make_code, (marshal.dumps(code), MAGIC, version, text, where, code.co_flags & _FUTURE)
+    # as later formats depend on reference counts, they are not the same for the same code
+    data = marshal.dumps(code, 2)
+    return make_code, (data, MAGIC, version, text, where, code.co_flags & _FUTURE)
 
 
 def source(code: types.CodeType) -> tuple[str, int]:
@@ -105,29 +116,43 @@ def make_code(
     magic: bytes,
     version: str,
     text: str,
-    where: tuple[str, int, str, int, int],
+    where: tuple[str, int, str, int, int, tuple[str, ...]],
     flags: int,
 ) -> types.CodeType:
     """Code: loaded where it was made by this minor version of Python, else compiled again."""
-    filename, line, qualname, first, place = where
+    filename, line, qualname, first, place, free = where
     if text:
         remember(filename, line, text)
     if magic == MAGIC:
         code: types.CodeType = marshal.loads(data)  # noqa: S302 (bytes of this version's own)
         return code
     here = ".".join(map(str, sys.version_info[:3]))
+    made = f"its code was made by Python {version}"
     if not text:
-        raise Uncompiled(f"its code was made by Python {version}, its source is not known, "
-                         f"and this is Python {here}")  # fmt: skip
+        return _stub(qualname, free, f"{made}, its source is not known, and this is Python {here}")
     try:
         alike = list(_alike(_compile(text, line, filename, flags), qualname, first))
-    except SyntaxError as error:
-        raise Uncompiled(f"it was made by Python {version} and Python {here} does not "
-                         f"compile it: {error}") from error  # fmt: skip
-    if place >= len(alike):
-        raise Uncompiled(f"it was made by Python {version} and Python {here} does not find "
-                         f"{qualname} in its source")  # fmt: skip
+    except (SyntaxError, ValueError) as error:
+        return _stub(qualname, free, f"{made}, and Python {here} does not compile it: {error}")
+    if place >= len(alike) or alike[place].co_freevars != free:
+        return _stub(qualname, free, f"{made}, and Python {here} does not find it in its source")
     return alike[place]
+
+
+def _stub(qualname: str, free: tuple[str, ...], reason: str) -> types.CodeType:
+    """Code that says why it is not there; a class may still do without it."""
+    name = qualname.rpartition(".")[2]
+    name = name if name.isidentifier() else "function"
+    body = "\n".join(
+        [f"def outer({', '.join(free)}):", f"  def {name}(*args, **named):", *(
+            f"    {found}" for found in free
+        ), f"    raise RuntimeError({(f'{qualname} did not come back: {reason}')!r})", f"  return {name}"]
+    )  # fmt: skip
+    outer = next(c for c in compile(body, "<lost>", "exec").co_consts if hasattr(c, "co_consts"))
+    code: types.CodeType = next(c for c in outer.co_consts if hasattr(c, "co_consts"))
+    code = code.replace(co_qualname=qualname)
+    current().stubs[code] = reason
+    return code
 
 
 def remember(filename: str, line: int, text: str) -> None:
