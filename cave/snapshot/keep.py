@@ -29,8 +29,9 @@ class Retention:
     last: int = 100
     """So many of the newest."""
     every: int = 10
-    """Of the `span` newest, every so manieth cell's."""
+    """Of older ones the first in each so many cells."""
     span: int = 1000
+    """So many cells back."""
     turns: int = 100
     """The last of so many turns."""
     always: int = 2
@@ -44,11 +45,11 @@ class Retention:
         kept = {id for id, _, name, _ in given if name}
         kept.update(_tail(ends, self.turns))
         kept.update(id for id, *_ in _tail(given, max(self.last, self.always)))
-        before: int | None = None
-        for id, cell, _, _ in _tail(given, self.span):
-            if before is None or cell // self.every != before:
-                kept.add(id)  # the first of each ten cells: it stays the first
-            before = cell // self.every
+        newest = given[-1][1] if given else 0
+        first: dict[int, tuple[str, int]] = {}
+        for id, cell, _, _ in given:  # the first of each ten cells: it stays the first
+            first.setdefault(cell // self.every, (id, cell))
+        kept.update(id for id, cell in first.values() if cell > newest - self.span)
         return kept
 
 

@@ -64,9 +64,9 @@ class Known:
         self._refs.update({ref.sha: ref for ref in found if not ref.flags & ZERO})
         self._seen.add(key)
 
-    def get(self, sha: bytes, size: int) -> Ref | None:
-        """Where that content lies."""
-        ref = self._new.get(sha) or self._refs.get(sha)
+    def get(self, sha: bytes, size: int, before: Ref | None = None) -> Ref | None:
+        """Where that content lies; `before` is where it lay in the base."""
+        ref = self._new.get(sha) or self._refs.get(sha) or before
         if ref is None or ref.size != size or (ref.pack, ref.at) in self._bad:
             return None
         return ref if ref.sha in self._new or self._is_there(ref) else None

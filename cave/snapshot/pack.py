@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -167,8 +167,9 @@ def _number(pack: Input) -> int | None:
 class Packs:
     """The packs that one piece of work reads, opened at their first use."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, damaged: Callable[[Ref], None] | None = None) -> None:
         self._folder = folder
+        self._damaged = damaged
         self._open: dict[int, Input] = {}
 
     def __enter__(self) -> Self:
@@ -198,6 +199,8 @@ class Packs:
         except FileNotFoundError:
             raise SnapshotCorrupt(missing(ref)) from None
         except (OSError, ValueError) as fault:
+            if self._damaged is not None:
+                self._damaged(ref)
             raise SnapshotCorrupt(
                 f"{pack_name(ref.pack)}.pack is damaged at byte {ref.at}: {fault}"
             ) from fault

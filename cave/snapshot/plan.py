@@ -114,12 +114,13 @@ class Planner:
         reasons: dict[str, str] = {}
         checks: list[tuple[str, _Check, Future[str]]] = []
         for entry in entries:
-            group = entry.group
+            id, some = entry.group.id, list[_Check]()
             try:
-                made[group.id], some = self._group(group)
-                checks += [(group.id, c, self.pool.submit(_checked, c)) for c in some]
+                made[id] = self._group(entry.group, some)
             except SnapshotCorrupt as fault:
-                reasons[group.id] = str(fault)
+                reasons[id] = str(fault)
+            # also of a group that is damaged: what else is bad in it is not referred to again
+            checks += [(id, check, self.pool.submit(_checked, check)) for check in some]
         for id, check, work in checks:
             if reason := work.result():
                 reasons.setdefault(id, f"{self._name(check)} {reason}")
@@ -132,32 +133,18 @@ class Planner:
     def _name(check: _Check) -> str:
         return f"{pack_name(check.refs[0].pack)}.pack is damaged:"
 
-    def _group(self, group: Group) -> tuple[LoadGroup, list[_Check]]:
+    def _group(self, group: Group, checks: list[_Check]) -> LoadGroup:
         if group.damage:
             raise SnapshotCorrupt(group.damage)
-        stream = b"".join([self._part(ref) for ref in group.stream])
-        buffers: list[LoadBuffer] = []
-        checks: list[_Check] = []
-        for buffer in group.buffers:
-            pieces, some = self._buffer(buffer)
-            buffers.append(LoadBuffer(buffer.id, buffer.size, tuple(pieces)))
-            checks += some
-        made = LoadGroup(group.id, group.names, group.definitions, stream, tuple(buffers))
-        return made, checks
+        buffers = tuple([self._buffer(buffer, checks) for buffer in group.buffers])
+        stream = b"".join([self.packs.read(ref) for ref in group.stream])
+        return LoadGroup(group.id, group.names, group.definitions, stream, buffers)
 
-    def _part(self, ref: Ref) -> bytes:
-        try:
-            return bytes(self.packs.read(ref))
-        except SnapshotCorrupt:
-            self.known.distrust(ref)
-            raise
-
-    def _buffer(self, buffer: Buffer) -> tuple[list[tuple[int, int, int]], list[_Check]]:
+    def _buffer(self, buffer: Buffer, checks: list[_Check]) -> LoadBuffer:
         refs = chunks(buffer, self.packs)
         if sum(ref.size for ref in refs) != buffer.size:
             raise SnapshotCorrupt(f"a buffer of {buffer.size} bytes lists chunks of other lengths")
         pieces: list[tuple[int, int, int]] = []
-        checks: list[_Check] = []
         for run in _runs(refs):
             length = sum(ref.size for ref in run)
             if run[0].flags & ZERO:
@@ -166,7 +153,7 @@ class Planner:
                 file, at = self._range(run, length)
                 checks += _jobs(file, at, run)
             pieces.append((self._index(file), at, length))
-        return pieces, checks
+        return LoadBuffer(buffer.id, buffer.size, tuple(pieces))
 
     def _range(self, run: list[Ref], length: int) -> tuple[int, int]:
         first = run[0]

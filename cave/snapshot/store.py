@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cave import failpoints
-from cave.errors import SnapshotCorrupt, SnapshotError, SnapshotNotFound
+from cave.errors import SnapshotCorrupt, SnapshotError, SnapshotNotFound, StoreError
 from cave.events import Variable
 from cave.image import Image
 from cave.store.disk import explain_os
@@ -63,17 +63,16 @@ class Snapshots:
         that it may have much in common with. Raises `StoreError`; then nothing was written.
         """
         check_image(image, base)
-        if base is not None and not self._folder.has(base.id):
-            if image.base is not None:
-                raise SnapshotError(f"snapshot {base.id} is gone: take a whole image")
-            base = None
-        self._known.begin()
-        failpoints.hit("snapshot.before_write")
         with (
             self._creating(image.id) as (output, number),
             ThreadPoolExecutor(THREADS, "cave-hash") as pool,
             Packs(self._folder) as packs,
         ):
+            if base is not None and not self._folder.has(base.id):
+                if image.base is not None:
+                    raise SnapshotError(f"snapshot {base.id} is gone: take a whole image")
+                base = None
+            self._known.begin()
             writer = PackWriter(output, number)
             writing = Writing(image, base, packs, writer, self._known, pool, progress)
             entries, loose = writing.entries(variables)
@@ -112,19 +111,17 @@ class Snapshots:
         number = pack_number(id)
         if number is None:
             raise SnapshotError(f"a snapshot cannot be called {id!r}")
-        try:
-            output = self._folder.create(id)
+        with self._explained():
+            failpoints.hit("snapshot.before_write")
+            try:
+                output = self._folder.create(id)
+            except FileExistsError:
+                raise SnapshotError(f"there is a snapshot {id} already; take it again") from None
             try:
                 yield output, number
             except BaseException:
                 output.abort()
                 raise
-        except FileExistsError:
-            raise SnapshotError(f"there is a snapshot {id} already; take it again") from None
-        except SnapshotError:
-            raise
-        except OSError as fault:
-            raise explain_os(fault, self._folder.at) from fault
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -157,6 +154,8 @@ class Snapshots:
                 if number is None:
                     raise FileNotFoundError
                 pack = packs.pack(number)
+                if not pack.name.endswith(".pack"):
+                    raise FileNotFoundError  # retired: others may need what lies in it
                 content = read_manifest(pack, self._key)
             except FileNotFoundError:
                 raise SnapshotNotFound(
@@ -176,7 +175,7 @@ class Snapshots:
         """Faults of the system as `StoreError`."""
         try:
             yield
-        except SnapshotError:
+        except StoreError:
             raise
         except OSError as fault:
             raise explain_os(fault, self._folder.at) from fault
@@ -196,7 +195,7 @@ class Snapshots:
         """
         now = (python or target.python, packages if packages is not None else target.packages)
         with self._explained(), ThreadPoolExecutor(THREADS, "cave-check") as pool:
-            planner = Planner(target, Packs(self._folder), pool, self._known)
+            planner = Planner(target, Packs(self._folder, self._known.distrust), pool, self._known)
             return planner.plan(live, target.versions(*now))
 
     # -- keeping -----------------------------------------------------------------------------
@@ -212,18 +211,23 @@ class Snapshots:
         try:
             with self._explained():
                 for pack in source.packs:
-                    self._folder.link(other._folder, pack)
+                    self._link(other, pack, id)
                     linked.append(pack)
                     failpoints.hit("snapshot.mid_link")
                 if not other._folder.has(id):
                     raise SnapshotNotFound(f"snapshot {id} was retired meanwhile")
             return self._adopted(source)
-        except FileNotFoundError as fault:
-            self._unlink(linked)
-            raise SnapshotCorrupt(f"snapshot {id} lacks a file: {fault}") from fault
         except BaseException:
             self._unlink(linked)
             raise
+
+    def _link(self, other: Snapshots, pack: str, id: str) -> None:
+        try:
+            self._folder.link(other._folder, pack)
+        except FileNotFoundError:
+            raise SnapshotCorrupt(f"snapshot {id} lacks {pack}.pack: it cannot be forked") from None
+        except FileExistsError:
+            raise SnapshotError(f"{self._folder.at!r} is no new session: it has {pack}") from None
 
     def _unlink(self, packs: Sequence[str]) -> None:
         for pack in packs:
@@ -264,4 +268,6 @@ class Snapshots:
     def verify(self, *, deep: bool = False) -> Sequence[Fault]:
         """What is wrong with any snapshot. `deep` reads all content and takes its SHA-256."""
         with self._explained():
-            return faults(self._folder, self.ids(), self.read, deep=deep)
+            packs = Packs(self._folder, self._known.distrust)
+            with packs:
+                return faults(packs, self.ids(), self.read, deep=deep)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from cave.errors import SnapshotCorrupt, SnapshotError
 
-from .folder import Folder
 from .manifest import Entry, Manifest
 from .pack import Packs, missing, within
 from .refs import ZERO, Ref, pack_name
@@ -25,22 +24,21 @@ class Fault:
 
 
 def faults(
-    folder: Folder, ids: Sequence[str], read: Callable[[str], Manifest], *, deep: bool
+    packs: Packs, ids: Sequence[str], read: Callable[[str], Manifest], *, deep: bool
 ) -> Sequence[Fault]:
     """What is wrong with snapshots: their manifests, and the packs that they need."""
     found: list[Fault] = []
-    with Packs(folder) as packs:
-        known: dict[Ref, str] = {}
-        for id in ids:
-            try:
-                manifest = read(id)
-            except SnapshotError as fault:
-                found.append(Fault(id, (), str(fault)))
-                continue
-            for entry in manifest.entries:
-                reason = next(_wrong(entry, packs, known, deep=deep), "")
-                if reason:
-                    found.append(Fault(id, entry.group.names, reason))
+    known: dict[Ref, str] = {}
+    for id in ids:
+        try:
+            manifest = read(id)
+        except SnapshotError as fault:
+            found.append(Fault(id, (), str(fault)))
+            continue
+        for entry in manifest.entries:
+            reason = next(_wrong(entry, packs, known, deep=deep), "")
+            if reason:
+                found.append(Fault(id, entry.group.names, reason))
     return found
 
 

@@ -206,7 +206,7 @@ class Writing:
 
     def _part(self, part: Bytes, before: Mapping[bytes, Ref]) -> Ref:
         sha = sha256(part)
-        ref = before.get(sha) or self.known.get(sha, len(part))
+        ref = self.known.get(sha, len(part), before.get(sha))
         if ref is None:
             ref = self.known.add(self.writer.record(part, sha))
         return ref

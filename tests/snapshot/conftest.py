@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cave import failpoints
+from cave.snapshot import Snapshots
+from tests.snapshot._images import opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "sessions" / "q3" / "snapshots"
+
+
+@pytest.fixture
+def store(folder: Path) -> Snapshots:
+    return opened(folder)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_armed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
