@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .frozen import frozen
+from .makers import set_state
 from .pickler import Pickler
 from .reading import current
 
@@ -268,11 +269,5 @@ def _fill(obj: Any, state: Any, items: Any, pairs: Any, setter: Any) -> None:
         return
     if setter is not None:
         setter(obj, state)
-    elif hasattr(obj, "__setstate__"):
-        obj.__setstate__(state)
     else:
-        attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
-        if attributes:
-            obj.__dict__.update(attributes)
-        for name, value in (slots or {}).items():
-            setattr(obj, name, value)
+        set_state(obj, state)

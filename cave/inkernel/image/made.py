@@ -48,13 +48,15 @@ from .makers import (
     set_module,
     update_dict,
 )
-from .pickler import Pickler
+from .pickler import Pickler, Refused
 from .rules import rule
 
 _STATE = (
     "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__", "__module__",
     "__annotations__",
 )  # fmt: skip
+_FIXED, _HEAP = 1 << 8, 1 << 9
+"""Flags of types: immutable, and made at run time (Include/object.h)."""
 _EXTRA = "__type_params__"
 
 
@@ -228,6 +230,8 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
     if findable(obj):
         pickler.from_library(obj.__module__)
         return obj.__qualname__
+    if obj.__flags__ & _FIXED or not obj.__flags__ & _HEAP:
+        raise Refused("it is a type of compiled code, which no module has by its name")
     if not pickler.inline:
         return pickler.reference(obj)
     key = pickler.definitions.key_of(obj)

@@ -282,3 +282,27 @@ def update_dict(made: Any, state: dict[str, Any]) -> None:
 def set_module(made: Any, state: dict[str, Any]) -> None:
     """Say which module it is from."""
     made.__module__ = state["__module__"]
+
+
+def set_state(made: Any, state: Any) -> None:
+    """Give an object its state as pickle does."""
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+        return
+    attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
+    if attributes:
+        made.__dict__.update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(made, name, value)
+
+
+@frozen
+def fill_container(made: Any, content: tuple[Any, Any, Any]) -> None:
+    """Fill a container of the user past its own methods."""
+    state, items, pairs = content
+    if items is not None:
+        list.extend(made, items)
+    for key, value in pairs or ():
+        dict.__setitem__(made, key, value)
+    if state is not None:
+        set_state(made, state)

@@ -13,6 +13,7 @@ import copyreg
 import itertools
 import pickle
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +22,14 @@ from .. import kinds
 from ..byvalue import Sink
 from ..codec import uncollected
 from . import members, rules
-from .definitions import Definitions
+from .definitions import Definitions, findable
 from .lost import make_lost
-from .makers import definition
+from .makers import definition, fill_container
 
 LARGE = 64 << 10
 """Contiguous memory of at least this many bytes leaves the stream as a buffer."""
 _RETRIES = 6
+_newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
@@ -239,7 +241,21 @@ def _ordinary(_: Pickler, obj: Any) -> Any:
         raise Refused("its __reduce__ gives no such thing as pickle takes")
     if not callable(reduced[0]) or not isinstance(reduced[1], tuple):
         raise Refused("its __reduce__ gives no callable with a tuple of arguments")
+    if len(reduced) in (4, 5) and reduced[0] is _newobj and _watches(kind):
+        state, items, pairs = (*reduced[2:], None)[:3]
+        content = (state, None if items is None else list(items), pairs and list(pairs))
+        return (*reduced[:2], content, None, None, fill_container)
     return reduced
+
+
+def _watches(kind: type) -> bool:
+    """Whether a container of the user hears of what is put in: it would hear of it again."""
+    return any(
+        type(kinds.space(base).get(name)) is types.FunctionType
+        for base in kinds.mro(kind)
+        for name in ("__setitem__", "append", "extend")
+        if not findable(base)
+    )
 
 
 def _named(obj: Any, path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import functools
 import gc
 import re
@@ -245,11 +246,18 @@ def _memoryview(pickler: Pickler, obj: memoryview) -> Any:
     shape = (obj.format, obj.shape, obj.readonly)
     if whole.nbytes == obj.nbytes and whole.contiguous and obj.contiguous:
         return make_memoryview, (obj.obj, 0, obj.nbytes, *shape)
-    if not (whole.contiguous and obj.contiguous and "numpy" in sys.modules):
+    if not (whole.contiguous and obj.contiguous):
         return pickler.lose(obj, "a memoryview with gaps cannot be written")
-    np = sys.modules["numpy"]
-    starts = [np.frombuffer(view.cast("B"), "u1").ctypes.data for view in (obj, whole)]
-    return make_memoryview, (obj.obj, starts[0] - starts[1], obj.nbytes, *shape)
+    start = _address(obj) - _address(whole)
+    return make_memoryview, (obj.obj, start, obj.nbytes, *shape)
+
+
+def _address(view: memoryview) -> int:
+    """Where the memory of a view starts."""
+    words = (ctypes.c_ssize_t * 16)()  # a Py_buffer has ten, and begins with the address
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(words), 0)
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(words))
+    return int(words[0])
 
 
 @frozen
@@ -273,6 +281,19 @@ def make_released() -> memoryview:
 
 
 # -- functools, contextvars, collections -----------------------------------------------------
+
+
+@rule("functools.KeyWrapper")
+def _key(_: Pickler, obj: Any) -> Any:
+    compare, *rest = (part for part in gc.get_referents(obj) if part is not type(obj))
+    return make_key, (compare, *rest)
+
+
+@frozen
+def make_key(compare: Any, *rest: Any) -> Any:
+    """What `cmp_to_key` gives, or what that makes of an object."""
+    made: Any = functools.cmp_to_key(compare)
+    return made(*rest) if rest else made
 
 
 @rule("functools.partialmethod")
@@ -306,7 +327,10 @@ def _context_var(pickler: Pickler, obj: contextvars.ContextVar[Any]) -> Any:
         return make_named_var, (findable_var(obj), obj.name)
     missing = object()
     value = obj.get(missing)
-    own = contextvars.Context().run(obj.get, missing)
+    try:
+        own = contextvars.Context().run(obj.get)
+    except LookupError:
+        own = missing
     state = () if value is missing or value is own else (value,)
     return make_context_var, (obj.name, *(() if own is missing else (own,))), state, None, None, \
         fill_context_var  # fmt: skip
