@@ -10,92 +10,21 @@ loaded has no state.
 from __future__ import annotations
 
 import os
-import random
-from array import array
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from . import remarks
+from . import hidden_libraries, hidden_process, hidden_shell, modules, remarks
+from .hidden_kind import Kind
 from .lost import Lost
 
-
-class Kind:
-    """A kind of hidden state. `remember` is called once, before any cell has run."""
-
-    name = ""
-
-    def __init__(self) -> None:
-        self._last: Any = None
-
-    def remember(self) -> None:
-        """Note how things are before the first cell."""
-
-    def read(self) -> Any:
-        """The state as a value, None where it is as at the start."""
-        raise NotImplementedError
-
-    def apply(self, value: Any) -> None:
-        """Bring a state back. May raise: the note then says so."""
-        raise NotImplementedError
-
-    def capture(self) -> Any:
-        """As `read`; the same object as long as the state is the same."""
-        now = self.read()
-        if now != self._last:
-            self._last = now
-        return self._last
-
-    def note(self, kind: str, type: str, reason: str) -> None:
-        """Say of this state that it does not come back as it was."""
-        remarks.remark(kind, f"hidden:{self.name}", type, reason)
-
-
-class Random(Kind):
-    """The generator behind `random.random()`."""
-
-    name = "random"
-
-    def read(self) -> Any:
-        version, words, gauss = random.getstate()
-        return version, array("I", words).tobytes(), gauss
-
-    def apply(self, value: Any) -> None:
-        if value is not None:
-            version, words, gauss = value
-            random.setstate((version, tuple(array("I", words)), gauss))
-
-
-class WorkingDirectory(Kind):
-    """Where relative paths start."""
-
-    name = "cwd"
-    _start = ""
-
-    def remember(self) -> None:
-        self._start = os.getcwd()
-
-    def read(self) -> Any:
-        try:
-            now = os.getcwd()
-        except FileNotFoundError:
-            return None
-        return None if now == self._start else now
-
-    def apply(self, value: Any) -> None:
-        wanted = value or self._start
-        try:
-            if not wanted or os.getcwd() == wanted:
-                return
-        except FileNotFoundError:
-            pass
-        try:
-            os.chdir(wanted)
-        except OSError as exc:
-            self.note("lost", "cwd", f"the folder {wanted!r} cannot be entered: {exc.strerror}")
-
-
-KINDS: list[Kind] = [WorkingDirectory(), Random()]
-FIRST = ("hidden:environ", "hidden:cwd", "hidden:path", "hidden:modules")
+FIRST = ("hidden:environ", "hidden:cwd", "hidden:path")
+"""What reading depends on: where modules and files are found."""
+KINDS: list[Kind] = [
+    *hidden_process.KINDS,
+    *hidden_libraries.KINDS,
+    *hidden_shell.KINDS,
+]
 _state = {"remembered": False}
 
 
@@ -105,6 +34,7 @@ def remember() -> None:
         _state["remembered"] = True
         for kind in KINDS:
             kind.remember()
+        modules.remember(list(sys.path), os.getcwd())
 
 
 def capture() -> dict[str, Any]:
@@ -133,7 +63,7 @@ def apply(
             continue
         try:
             kind.apply(value)
-            kind._last = None
+            kind.forget()
         except Exception as exc:
             remarks.remark("lost", root, kind.name, f"it cannot be brought back: {exc!r}")
     return []

@@ -336,12 +336,22 @@ def _facts(path: str) -> Facts | None:
 def _standard(obj: Any) -> str | None:
     for name in _STANDARD:
         stream = getattr(sys, name, None)
+        if isinstance(stream, io.TextIOWrapper) and not _is_given(stream):
+            continue  # a file that a cell has put there
         for layer in ("", ".buffer", ".raw"):
             stream = getattr(stream, layer[1:], None) if layer else stream
-            name += layer
+            path = name + (".buffer.raw" if layer == ".raw" else layer)
             if stream is obj and obj is not None:
-                return name
+                return path
     return None
+
+
+def _is_given(stream: io.TextIOWrapper) -> bool:
+    """Whether it is one of the descriptors that a process begins with."""
+    try:
+        return stream.fileno() <= 2
+    except (OSError, ValueError):
+        return False
 
 
 @rule("ipykernel.iostream.OutStream", derived=True)

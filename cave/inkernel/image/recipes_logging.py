@@ -82,7 +82,7 @@ def fill_handler(made: Any, state: dict[str, Any]) -> None:
     if isinstance(stream, Lost):
         kind = type(made).__name__
         if isinstance(made, logging.FileHandler):
-            made.stream = None  # type: ignore[assignment] # opened again at the next record
+            made.stream = None  # opened again at the next record
             made.mode = "a"
             remark("rebuilt", root, kind, f"its file {made.baseFilename!r} is made anew")
         else:

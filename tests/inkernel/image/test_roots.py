@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tests import _inkernel
 
 lost: Any = _inkernel.load("image.lost")
+hidden: Any = _inkernel.load("image.hidden")
 roots: Any = _inkernel.load("image.roots")
 
 
@@ -31,7 +32,8 @@ class Plain(InteractiveShell):
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Iterator[Plain]:
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Plain]:
+    monkeypatch.setitem(hidden._state, "remembered", False)
     made = new()
     yield made
     made.atexit_operations()
@@ -40,7 +42,9 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Iterator[Plain]:
 def new() -> Plain:
     from traitlets.config import Config
 
-    return Plain(config=Config({"HistoryManager": {"enabled": False}}), user_ns={"__name__": "m"})
+    made = Plain(config=Config({"HistoryManager": {"enabled": False}}), user_ns={"__name__": "m"})
+    made.tempfiles, made.tempdirs = [], []
+    return made
 
 
 def variables(shell: Plain) -> set[str]:
