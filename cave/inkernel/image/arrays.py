@@ -84,14 +84,24 @@ def _owner(obj: Any) -> Any:
     base = obj
     while isinstance(base.base, np.ndarray):
         base = base.base
-        if type(base) is np.memmap and not isinstance(base.base, np.ndarray):
+        if _mapped(base):
             return base
     return base if type(base) is np.ndarray else obj
 
 
-def _travels(owner: Any, view: Any) -> bool:
+def _mapped(obj: Any) -> bool:
+    """Whether it is a memmap that comes back onto its file."""
     np = sys.modules["numpy"]
-    if type(owner) is np.memmap:
+    return (
+        type(obj) is np.memmap
+        and not isinstance(obj.base, np.ndarray)
+        and obj.filename is not None
+        and obj.mode != "c"
+    )
+
+
+def _travels(owner: Any, view: Any) -> bool:
+    if _mapped(owner):
         return True
     if not (owner.flags.c_contiguous or owner.flags.f_contiguous):
         return False
@@ -244,7 +254,7 @@ def _subclass(pickler: Pickler, obj: Any) -> Any:
 def _memmap(pickler: Pickler, obj: Any) -> Any:
     """A memmap comes back onto its file; a private one with what it holds."""
     np = sys.modules["numpy"]
-    if isinstance(obj.base, np.ndarray) or obj.filename is None or obj.mode == "c":
+    if not _mapped(obj):
         return make_subclass, (obj.view(np.ndarray), np.memmap), {}, None, None, fill_subclass
     if obj.mode != "r":
         obj.flush()

@@ -68,11 +68,21 @@ class DeepPickler(Pickler):
             return None
         reduced = super().reducer_override(obj)
         if _fillable(obj, reduced):
-            if self.plain(kind) and type(reduced[2]) is dict:
+            if type(reduced[2]) is dict and self.plain(kind):
                 self._easy[kind] = reduced[:2]
             return self._number(obj, reduced[0], reduced[1], reduced)
         self._reduced[id(obj)] = obj, reduced
+        if isinstance(reduced, tuple):
+            self._given(reduced[1])
         return None
+
+    def _given(self, args: tuple[Any, ...]) -> None:
+        """What makes an object needs its arguments in full: they go in place."""
+        for part in args:
+            if type(part) is tuple:
+                self._given(part)
+            elif type(part) in _EMPTY and id(part) not in self._pids:
+                self._plain(part)
 
     def _number(self, obj: Any, maker: Any, args: tuple[Any, ...], reduced: Any) -> Any:
         """The first of its making says how in full, later ones where to look."""

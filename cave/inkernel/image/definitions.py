@@ -7,6 +7,7 @@ is no definition. Definitions are held weakly: one that nobody has any more is f
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 import typing
@@ -90,13 +91,23 @@ def findable(obj: Any) -> bool:
         return True
     if name is None or path is None or name == MAIN:
         return False
-    module = sys.modules.get(name)
+    module = sys.modules.get(name) or _imported(name)
     if module is None or not importable(module, name):
         return False
     found: Any = module
     for part in path.split("."):
         found = getattr(found, part, None)
     return found is obj
+
+
+def _imported(name: str) -> types.ModuleType | None:
+    """A module of a library that is here, as unpickling would import it."""
+    if "." not in name or name.partition(".")[0] not in sys.modules:
+        return None
+    try:
+        return importlib.import_module(name)
+    except Exception:
+        return None
 
 
 def _address(obj: Any) -> tuple[str | None, str | None]:

@@ -30,6 +30,7 @@ LARGE = 64 << 10
 """Contiguous memory of at least this many bytes leaves the stream as a buffer."""
 _RETRIES = 6
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
+_EMPTY = ((), (None,), (None, None))
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
@@ -241,7 +242,7 @@ def _ordinary(_: Pickler, obj: Any) -> Any:
         raise Refused("its __reduce__ gives no such thing as pickle takes")
     if not callable(reduced[0]) or not isinstance(reduced[1], tuple):
         raise Refused("its __reduce__ gives no callable with a tuple of arguments")
-    if len(reduced) in (4, 5) and reduced[0] is _newobj and _watches(kind):
+    if reduced[0] is _newobj and reduced[3:5] not in _EMPTY and _watches(kind):
         state, items, pairs = (*reduced[2:], None)[:3]
         content = (state, None if items is None else list(items), pairs and list(pairs))
         return (*reduced[:2], content, None, None, fill_container)
