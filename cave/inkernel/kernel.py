@@ -173,6 +173,9 @@ class Kernel(IPythonKernel):
         return self._state()
 
     def _interrupt(self, content: Message) -> Message:
+        if "child" in content:
+            self.objects.images.copier.kill()
+            return {}
         if "image" in content:
             return self._interrupt_image(float(content["image"]))
         running, wanted = self.running, content.get("cell")

@@ -64,10 +64,15 @@ class Seen:
 def address_of(buffer: pickle.PickleBuffer) -> tuple[int, int]:
     """Where memory lies, and its size."""
     with buffer.raw() as raw:
-        filled = _PyBuffer()
-        _hold(raw, ctypes.byref(filled), 0)
-        _drop(ctypes.byref(filled))
-        return filled.buf or 0, raw.nbytes
+        return address_at(raw), raw.nbytes
+
+
+def address_at(view: memoryview) -> int:
+    """Where the memory of a view begins."""
+    filled = _PyBuffer()
+    _hold(view, ctypes.byref(filled), 0)
+    _drop(ctypes.byref(filled))
+    return filled.buf or 0
 
 
 class _PyBuffer(ctypes.Structure):

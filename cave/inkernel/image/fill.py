@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import objects
 from . import hashes
+from .copier import Copier
 from .take import Taken, TakenGroup
 
 INLINE = 64 << 10
@@ -48,11 +50,15 @@ class Parts:
             blob[offset : offset + size] = view
         return bytes(blob)
 
-    def write(self, fd: int) -> None:
-        """All parts into a file; small neighbours in one go."""
+    def write(self, fd: int, *, but: Collection[int] = ()) -> None:
+        """All parts into a file, `but` for some; small neighbours in one go."""
         gathered, start = bytearray(), 0
-        for view, (offset, size) in zip(self.views, self.layout, strict=True):
-            if size >= INLINE or len(gathered) >= 1 << 20:
+        os.ftruncate(fd, max(self.end, 1))
+        for at, (view, (offset, size)) in enumerate(zip(self.views, self.layout, strict=True)):
+            if at in but:
+                continue
+            far = offset - start - len(gathered) > _PAGE
+            if size >= INLINE or far or len(gathered) >= 1 << 20:
                 _put(fd, gathered, start)
                 gathered = bytearray()
             if size >= INLINE:
@@ -63,7 +69,6 @@ class Parts:
             gathered += bytes(offset - start - len(gathered))
             gathered += view
         _put(fd, gathered, start)
-        os.ftruncate(fd, max(self.end, 1))
 
 
 def _put(fd: int, data: Any, offset: int) -> None:
@@ -115,20 +120,34 @@ def _group(taken: TakenGroup, parts: Parts) -> dict[str, Any]:
 
 
 def hand_over(
-    content: dict[str, Any], parts: Parts, folder: str, hold: Any, *, inline: bool = False
+    content: dict[str, Any],
+    parts: Parts,
+    folder: str,
+    hold: Any,
+    *,
+    inline: bool = False,
+    copier: Copier | None = None,
 ) -> list[Any]:
-    """The buffers of the message; what is larger waits at the door under `token`."""
-    content["token"] = None
+    """The buffers of the message; what is larger waits at the door under `token`.
+
+    A `copier` may leave the copying of large memory to a child: then the file is not
+    complete before the pipe that is given with it says so.
+    """
+    content |= {"token": None, "filling": False}
     if parts.end < INLINE or inline:
         blob = memoryview(parts.joined())
         return objects.slices([blob]) if blob.nbytes else []
     fd = objects.file(folder)
+    pipe = None
     try:
-        parts.write(fd)
-        objects.seal(fd)
+        if copier is not None:
+            pipe = copier.start(parts, fd)
+        if pipe is None:
+            parts.write(fd)
+            objects.seal(fd)
     except BaseException:
         os.close(fd)
         raise
-    content["token"] = secrets.token_hex(8)
-    hold(content["token"], fd)
+    content |= {"token": secrets.token_hex(8), "filling": pipe is not None}
+    hold(content["token"], *(one for one in (fd, pipe) if one is not None))
     return []

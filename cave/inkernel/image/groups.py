@@ -39,6 +39,12 @@ class Ids:
             return not others.isdisjoint(self._many)
         return any(self._has(other) for other in others)
 
+    def same(self, others: set[int]) -> bool:
+        """Whether these are all."""
+        if self._many is None:
+            return self._few == others
+        return len(others) == len(self._many) and others.issuperset(self._many)
+
     def _has(self, one: int) -> bool:
         assert self._many is not None
         at = bisect_left(self._many, one)
@@ -70,6 +76,8 @@ class Group:
     """Seconds that it took to write."""
     looked: int = 0
     """Number of the image that looked at it last."""
+    touched: int = 0
+    """Number of the last image for which code had reached it again; 0 when none has."""
 
     @property
     def ranges(self) -> list[tuple[int, int]]:

@@ -20,7 +20,6 @@ import mmap
 import os
 import platform
 import struct
-from typing import Any
 
 PAGE = mmap.PAGESIZE
 CHUNK = 64 << 10
@@ -161,30 +160,39 @@ class Pages:
     def trackable(self, wanted: list[Range]) -> list[bool]:
         """Whether nobody else can change that memory: private, and of no file but ours."""
         maps = _maps()
-        starts = [entry[0] for entry in maps]
-        return [self._is_private(one, maps, starts) for one in wanted]
+        return [self._is_own(one) or _covered(one, maps) for one in wanted]
 
-    def _is_private(self, one: Range, maps: list[Any], starts: list[int]) -> bool:
-        start, end = one
-        if any(low <= start and end <= high for low, high in self.own):
-            return True
-        at = bisect.bisect_right(starts, start) - 1
-        while 0 <= at < len(maps) and start < end:
-            low, high, private = maps[at]
-            if not (private and low <= start < high):
-                return False
-            start, at = high, at + 1
-        return start >= end
+    def _is_own(self, one: Range) -> bool:
+        return any(low <= one[0] and one[1] <= high for low, high in self.own)
 
 
-def _maps() -> list[tuple[int, int, bool]]:
+def are_private(wanted: list[Range]) -> list[bool]:
+    """Whether a forked child has that memory for itself."""
+    maps = _maps(files=True)
+    return [_covered(one, maps) for one in wanted]
+
+
+def _covered(one: Range, maps: list[tuple[int, int, bool]]) -> bool:
+    """Whether all of a range lies in mappings that will do."""
+    start, end = one
+    at = bisect.bisect_right(maps, (start, 1 << 64, True)) - 1
+    while 0 <= at < len(maps) and start < end:
+        low, high, good = maps[at]
+        if not (good and low <= start < high):
+            return False
+        start, at = high, at + 1
+    return start >= end
+
+
+def _maps(*, files: bool = False) -> list[tuple[int, int, bool]]:
+    """Mappings of this process; whether each is private, and of no file that others change."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         for line in file:
-            area, mode, _, device, inode, *path = line.split(maxsplit=5)
+            area, mode, _, _, inode, *path = line.split(maxsplit=5)
             low, high = (int(part, 16) for part in area.split("-"))
-            ours = inode == "0" or bool(path and path[0].startswith("/memfd:cave"))
-            found.append((low, high, mode[3] == "p" and ours and device != ""))
+            ours = files or inode == "0" or bool(path and path[0].startswith("/memfd:cave"))
+            found.append((low, high, mode[3] == "p" and ours))
     return found
 
 

@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from .. import objects
 from . import fill, load
+from .copier import Copier
 from .take import Taker
 
 if TYPE_CHECKING:
     from ..kernel import Kernel, Message
 
 
+_REAP = 0.5
 _PYTHON = platform.python_version()
+
+
+class Moved(RuntimeError):
+    """An image that could be asked for again no longer is that of the namespace."""
 
 
 class Writing:
@@ -42,6 +48,9 @@ class Images:
         self._master = os.getpid()
         self.taker = Taker(kernel.shell, kernel.shell.touched)
         self.taker.guard = self._guard
+        self.copier = Copier()
+        self._at: tuple[str, int] = ("", 0)
+        """The image that was taken last, and when."""
 
     @contextlib.contextmanager
     def _guard(self, name: str) -> Iterator[None]:
@@ -57,19 +66,28 @@ class Images:
     def snapshot(self, parent: Message) -> tuple[Message, list[Any]]:
         """Answers with an image."""
         began = time.perf_counter()
-        asked = parent["content"]
+        asked, touched = parent["content"], self._kernel.shell.touched
         with self._kernel.interrupts.only_aimed():
+            if asked.get("again") and self._at != (asked["id"], touched.version):
+                raise Moved("cells have run since that image was begun")
             taken = self.taker.take(asked["id"], asked["base"], verify=bool(asked["verify"]))
+            self._at = asked["id"], touched.version
             content, parts = fill.describe(taken)
             settings = self._kernel.settings
             buffers = fill.hand_over(
                 content, parts, settings.runtime, settings.door.hold,
                 inline=bool(asked.get("inline")),
+                copier=self.copier if asked["background"] else None,
             )  # fmt: skip
+            self._reap()
         tracking = self.taker.buffers
         content |= {"tracking": tracking.tracking, "why": tracking.why, "python": _PYTHON}
         content["pause"] = round(time.perf_counter() - began, 6)
         return content, buffers
+
+    def _reap(self) -> None:
+        if not self.copier.reap():
+            self._kernel.io_loop.call_later(_REAP, self._reap)
 
     def restore(self, parent: Message) -> tuple[Message, list[Any]]:
         """Comes back to an image; answers with notes, or with groups that cannot stay."""

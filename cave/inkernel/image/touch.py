@@ -30,6 +30,7 @@ _OPAQUE_ATTRIBUTES = frozenset({
 _OPAQUE_MODULES = frozenset({"__main__"})
 _DEEP = 500
 """Names that are followed from one cell."""
+_MEMBERS = 200
 _KNOWN = 4096
 _OURS = ("IPython", "ipykernel", "matplotlib_inline", "_cave_kernel", "tornado", "zmq",
          "jupyter_client")  # fmt: skip
@@ -93,9 +94,10 @@ def of_object(obj: Any) -> Iterator[str]:
         return
     if kinds.derives(kind, type):
         kind = obj
-    if kinds.module(kind) == "__main__":
-        for member in islice(kinds.space(kind).values(), 200):
-            yield from _of_member(member)
+    for base in kinds.mro(kind):
+        if kinds.module(base) == "__main__":
+            for member in islice(kinds.space(base).values(), _MEMBERS):
+                yield from _of_member(member)
 
 
 def _of_member(member: Any) -> Iterator[str]:
@@ -129,18 +131,23 @@ class Touch:
         self._codes: list[types.CodeType] = []
         self._names: set[str] = set()
         self._all = True
+        self.version = 0
+        """Goes up with all that may change the namespace."""
 
     def ran(self, code: types.CodeType) -> None:
         """A statement is about to run."""
         self._codes.append(code)
+        self.version += 1
 
     def everything(self) -> None:
         """Anything may change, or have changed."""
         self._all = True
+        self.version += 1
 
     def add(self, some: Iterable[str]) -> None:
         """These names were bound or unbound from outside."""
         self._names.update(some)
+        self.version += 1
 
     def cell(self, shell: Any) -> set[str]:
         """A cell has ended; the names in its code."""
