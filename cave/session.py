@@ -333,6 +333,7 @@ class AsyncSession(TimeTravel, Record):
 
     async def _sleep(self) -> None:
         """With `persistence="snapshot"` the kernel lives no longer than its work."""
+        await self._retire_if_overdue()
         if self._settings.persistence == "snapshot":
             await self._keep_all()
             if not self._lineage.stale:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
+from cave import moments
 from cave.errors import KernelDied, LeaseLost, SessionBusy, StoreError
 from cave.history import History
 from cave.lineage import Lineage
@@ -20,8 +21,6 @@ QUIET = 0.5
 """Seconds after which the session counts as idle."""
 VERIFY = 3.0
 """Seconds of idleness before what was assumed is looked at."""
-KEPT = 128
-"""Automatic snapshots from which on some are let go."""
 
 
 class Tended(Protocol):
@@ -66,7 +65,7 @@ class Tending:
     def _needed(self) -> bool:
         if not self._lineage.on:
             return False
-        return bool(self._stale or self._assumed or len(self._fold.lasting.snapshots) > KEPT)
+        return bool(self._stale or self._assumed or moments.overdue(self._fold))
 
     @property
     def _stale(self) -> bool:
@@ -81,7 +80,7 @@ class Tending:
         with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
             if self._stale:
                 await self._work(self._session.keep(verify=False))
-            if len(self._fold.lasting.snapshots) > KEPT:
+            if moments.overdue(self._fold):
                 await self._work(self._session.retire())
             if self._assumed:
                 await asyncio.sleep(VERIFY)

@@ -194,11 +194,9 @@ class TimeTravel:
             return await self._retire()
 
     async def _retire(self) -> tuple[Event, ...]:
-        from cave.snapshot import Retention
+        return tuple(await self._lineage.retire(moments.kept(self._fold)))
 
-        lasting = self._fold.lasting
-        ends = moments.turn_ends(self._fold)
-        keep = Retention().keep(
-            [(id, e.cell, e.name, id in ends) for id, e in lasting.snapshots.items()]
-        )
-        return tuple(await self._lineage.retire({*keep, lasting.latest}))
+    async def _retire_if_overdue(self) -> None:
+        """Inside of an operation: for sessions that are never idle."""
+        if moments.overdue(self._fold, slack=moments.SLACK):
+            await self._retire()

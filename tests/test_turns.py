@@ -96,9 +96,10 @@ def test_an_empty_answer_is_the_last_cells_text() -> None:
 
 
 def test_a_kernel_that_dies_in_a_turn_is_told_with_every_lost_name() -> None:
-    """The operator learns before its next step how the kernel died and what is gone."""
+    """The operator learns before its next step how the kernel died, what is gone and what has
+    come back."""
     operator = Recording(
-        cell("df = [1, 2, 3]\nother = {'a': 1}"),
+        cell("kept = 1\ndf = (i for i in 'ab')\nother = (i for i in 'ab')"),
         cell("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"),
         cell("df = [1, 2, 3]"),
         Reply("finish", text="made again"),
@@ -114,19 +115,21 @@ def test_a_kernel_that_dies_in_a_turn_is_told_with_every_lost_name() -> None:
     assert "signal 9" in told
     assert "df" in told.split("signal 9")[-1]
     assert "other" in told.split("signal 9")[-1]
+    assert "1 restored" in told.split("signal 9")[-1]
+    assert s["kept"] == 1
     assert s["df"] == [1, 2, 3]
 
 
 def test_a_kernel_that_dies_between_turns_is_told_at_the_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A death while nothing runs reaches the person and the operator with every name."""
+    """A death while nothing runs reaches the person and the operator with every lost name."""
     import os
     import signal
 
     operator = Recording(Reply("finish", text="ok"))
     s = cave.open("between", operator=operator)
-    s.run("alpha = 1\nbeta = 2")
+    s.run("alpha = (i for i in 'a')\nbeta = (i for i in 'b')")
     pid = s.kernel.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -136,7 +139,7 @@ def test_a_kernel_that_dies_between_turns_is_told_at_the_next(
     assert "alpha" in told
     assert "beta" in told
     err = capsys.readouterr().err
-    assert "alpha (int), beta (int)" in err
+    assert "alpha (generator), beta (generator)" in err
     assert "signal 9" in err
 
 
