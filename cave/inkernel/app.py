@@ -29,6 +29,7 @@ from traitlets.config import Config
 from . import threads
 from .door import Door
 from .idle import Idle
+from .image import hidden
 from .kernel import Kernel
 from .output import Publisher, pack
 from .spool import Spool
@@ -147,6 +148,7 @@ class App(IPKernelApp):
         threads.remember_ours()
         threads.attribute_output()
         threads.plain_output_in_children()
+        hidden.remember()
         self._watch_idle()
         while True:
             try:

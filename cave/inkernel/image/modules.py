@@ -125,8 +125,8 @@ class Modules:
         return any(real.startswith(place.rstrip(os.sep) + os.sep) for place in places)
 
 
-_STDLIB = (os.path.realpath(sysconfig.get_path("stdlib")) + os.sep,
-           os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir)) + os.sep)  # fmt: skip
+_HERE = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
+_STDLIB = (os.path.realpath(sysconfig.get_path("stdlib")) + os.sep, _HERE + os.sep)
 _modules = Modules()
 remember = _modules.remember
 capture = _modules.capture

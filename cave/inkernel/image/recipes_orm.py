@@ -73,3 +73,20 @@ def make_scoped_session(factory: Any) -> Any:
     from sqlalchemy.orm import scoped_session
 
     return factory if isinstance(factory, Lost) else scoped_session(factory)
+
+
+_MAPPED = "a class that SQLAlchemy maps to a table; run the cell that defines it again"
+
+
+@rule("sqlalchemy.orm.decl_api.DeclarativeAttributeIntercept",
+      "sqlalchemy.orm.decl_api.DeclarativeMeta")  # fmt: skip
+def _mapped_class(pickler: Pickler, obj: type) -> Any:
+    """Its mapper is bound to a registry in this process; written, it could not be read."""
+    if not pickler.inline or not pickler.definitions.is_definition(obj):
+        return NotImplemented
+    return pickler.lose(obj, _MAPPED)
+
+
+@rule("sqlalchemy.orm.decl_api.DeclarativeBase", derived=True)
+def _mapped_row(pickler: Pickler, obj: Any) -> Any:
+    return pickler.lose(obj, "a row as an object of a mapped class; query it again")

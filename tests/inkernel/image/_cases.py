@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
@@ -100,15 +101,16 @@ class Case:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def run(cases: dict[str, Case], folder: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+def run(cases: dict[str, Case], folder: Path, *envs: dict[str, str]) -> dict[str, Any]:
     """What became of each case."""
-    plain = {name: {"make": case.make, "use": case.use, "after": case.after}
+    plain = {name: {"make": dedent(case.make), "use": dedent(case.use), "after": dedent(case.after)}
              for name, case in cases.items()}  # fmt: skip
     Path(folder, "cases.json").write_text(json.dumps(plain), "utf-8")
     common = _COMMON.format(root=str(ROOT), folder=str(folder))
-    first = _python(common + _WRITER, folder, {**(env or {}), "MPLBACKEND": "agg"})
+    first = _python(common + _WRITER, folder, {**(envs[0] if envs else {}), "MPLBACKEND": "agg"})
     assert first.returncode == -9, first.stderr
-    second = _python(common + _READER, folder, {"MPLBACKEND": "agg"})
+    later = envs[1] if len(envs) > 1 else {}
+    second = _python(common + _READER, folder, {**later, "MPLBACKEND": "agg"})
     assert second.returncode == 0, second.stderr
     results: dict[str, Any] = json.loads(Path(folder, "results.json").read_text("utf-8"))
     results["stream"] = Path(folder, "written").read_bytes()

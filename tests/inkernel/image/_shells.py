@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
@@ -86,7 +87,14 @@ def run(
     `env` is for the two processes; `before` are cells of the second one before it is restored.
     """
     Path(folder, "plan.json").write_text(
-        json.dumps({"cells": cells, "checks": checks, "before": before}), "utf-8"
+        json.dumps(
+            {
+                "cells": list(map(dedent, cells)),
+                "checks": {name: dedent(check) for name, check in checks.items()},
+                "before": list(map(dedent, before)),
+            }
+        ),
+        "utf-8",
     )
     common = _COMMON.format(root=str(ROOT), folder=str(folder))
     first = _python(common + _FIRST, folder, env[0])

@@ -11,85 +11,209 @@ from tests.inkernel.image import _shells
 
 KINDS = {
     "random": (
-        "import random; random.seed(5); random.gauss(0, 1); state = random.getstate()",
-        "import random; assert random.getstate() == state",
+        """
+        import random
+        random.seed(5)
+        random.gauss(0, 1)
+        state = random.getstate()
+        """,
+        """
+        import random
+        assert random.getstate() == state
+        """,
     ),
     "numpy's random": (
-        "import numpy as np; np.random.seed(3); np.random.randn(); s1 = np.random.get_state()",
-        "assert np.random.get_state()[2:] == s1[2:] and (np.random.get_state()[1] == s1[1]).all()",
+        """
+        import numpy as np
+        np.random.seed(3)
+        np.random.randn()
+        s1 = np.random.get_state()
+        """,
+        """
+        assert np.random.get_state()[2:] == s1[2:] and (np.random.get_state()[1] == s1[1]).all()
+        """,
     ),
     "numpy's options": (
-        "np.set_printoptions(precision=2, suppress=True); np.seterr(divide='ignore');",
-        "assert repr(np.array([1.23456])) == 'array([1.23])' and np.geterr()['divide'] == 'ignore'",
+        """
+        np.set_printoptions(precision=2, suppress=True)
+        np.seterr(divide='ignore')
+        """,
+        """
+        assert repr(np.array([1.23456])) == 'array([1.23])' and np.geterr()['divide'] == 'ignore'
+        """,
     ),
     "folder": (
-        "import os; os.makedirs('deep/er', exist_ok=True); os.chdir('deep/er')",
-        "import os; assert os.getcwd().endswith('deep/er')",
+        """
+        import os
+        os.makedirs('deep/er', exist_ok=True)
+        os.chdir('deep/er')
+        """,
+        """
+        import os
+        assert os.getcwd().endswith('deep/er')
+        """,
     ),
     "environment": (
-        "os.environ['CASE_PLAIN'] = 'x'; os.environ['CASE_GONE_KEY'] = 'secret-one'\n"
-        "os.environ['CASE_HERE_TOKEN'] = 'secret-two'; del os.environ['CASE_REMOVED']",
-        "assert os.environ['CASE_PLAIN'] == 'x' and 'CASE_REMOVED' not in os.environ\n"
-        "assert os.environ['CASE_HERE_TOKEN'] == 'given anew' and 'CASE_GONE_KEY' not in os.environ\n"
-        "assert [n for n in notes if n[0] == 'lost' and 'CASE_GONE_KEY' in n[3]]",
+        """
+        os.environ['CASE_PLAIN'] = 'x'
+        os.environ['CASE_GONE_KEY'] = 'secret-one'
+        os.environ['CASE_HERE_TOKEN'] = 'secret-two'
+        del os.environ['CASE_REMOVED']
+        """,
+        """
+        assert os.environ['CASE_PLAIN'] == 'x' and 'CASE_REMOVED' not in os.environ
+        assert os.environ['CASE_HERE_TOKEN'] == 'given anew' and 'CASE_GONE_KEY' not in os.environ
+        assert [n for n in notes if n[0] == 'lost' and 'CASE_GONE_KEY' in n[3]]
+        """,
     ),
     "path": (
-        "import sys; os.makedirs('lib', exist_ok=True); sys.path.insert(0, os.path.abspath('lib'))",
-        "import sys; assert sys.path[0].endswith('lib')",
+        """
+        import sys
+        os.makedirs('lib', exist_ok=True)
+        sys.path.insert(0, os.path.abspath('lib'))
+        """,
+        """
+        import sys
+        assert sys.path[0].endswith('lib')
+        """,
     ),
-    "limits": ("sys.setrecursionlimit(2345)", "assert sys.getrecursionlimit() == 2345"),
+    "limits": (
+        """
+        sys.setrecursionlimit(2345)
+        """,
+        """
+        assert sys.getrecursionlimit() == 2345
+        """,
+    ),
     "warnings": (
-        "import warnings; warnings.filterwarnings('error', 'mine')",
-        "import warnings, pytest\nwith pytest.raises(UserWarning): warnings.warn('mine')",
+        """
+        import warnings
+        warnings.filterwarnings('error', 'mine')
+        """,
+        """
+        import warnings, pytest
+        with pytest.raises(UserWarning):
+            warnings.warn('mine')
+        """,
     ),
     "decimal": (
-        "import decimal; decimal.getcontext().prec = 7",
-        "import decimal; assert str(decimal.Decimal(1) / 3) == '0.3333333'",
+        """
+        import decimal
+        decimal.getcontext().prec = 7
+        """,
+        """
+        import decimal
+        assert str(decimal.Decimal(1) / 3) == '0.3333333'
+        """,
     ),
     "builtins": (
-        "import builtins; builtins.mine = [7]",
-        "assert mine == [7]",
+        """
+        import builtins
+        builtins.mine = [7]
+        """,
+        """
+        assert mine == [7]
+        """,
     ),
     "streams": (
-        "out = open('out.txt', 'w'); sys.stdout = out; print('one');",
-        "assert sys.stdout is out; print('two'); out.flush()\n"
-        "text = open('out.txt').read(); assert text[:4] + text[-4:] == 'one\\ntwo\\n', text",
+        """
+        out = open('out.txt', 'w')
+        sys.stdout = out
+        print('one')
+        """,
+        r"""
+        assert sys.stdout is out
+        print('two')
+        out.flush()
+        text = open('out.txt').read()
+        assert text[:4] + text[-4:] == 'one\ntwo\n', text
+        """,
     ),
     "signals": (
-        "import signal\ndef on_alarm(*_): fired.append(1)\nfired = []\n"
-        "signal.signal(signal.SIGALRM, on_alarm);",
-        "import signal; assert signal.getsignal(signal.SIGALRM) is on_alarm\n"
-        "signal.raise_signal(signal.SIGALRM); assert fired == [1]",
+        """
+        import signal
+
+        def on_alarm(*_):
+            fired.append(1)
+        fired = []
+        signal.signal(signal.SIGALRM, on_alarm)
+        """,
+        """
+        import signal
+        assert signal.getsignal(signal.SIGALRM) is on_alarm
+        signal.raise_signal(signal.SIGALRM)
+        assert fired == [1]
+        """,
     ),
     "logging": (
-        "import logging; logging.basicConfig(filename='x.log', level='INFO', format='%(message)s')\n"
-        "logging.getLogger('a.b').setLevel('ERROR'); logging.info('one')",
-        "import logging; logging.info('two'); logging.getLogger('a.b').warning('no')\n"
-        "assert open('x.log').read() == 'one\\ntwo\\n'",
+        """
+        import logging
+        logging.basicConfig(filename='x.log', level='INFO', format='%(message)s')
+        logging.getLogger('a.b').setLevel('ERROR')
+        logging.info('one')
+        """,
+        r"""
+        import logging
+        logging.info('two')
+        logging.getLogger('a.b').warning('no')
+        assert open('x.log').read() == 'one\ntwo\n'
+        """,
     ),
     "pandas": (
-        "import pandas as pd; pd.set_option('display.max_rows', 7)",
-        "assert pd.get_option('display.max_rows') == 7",
+        """
+        import pandas as pd
+        pd.set_option('display.max_rows', 7)
+        """,
+        """
+        assert pd.get_option('display.max_rows') == 7
+        """,
     ),
     "matplotlib": (
-        "import matplotlib.pyplot as plt; plt.rcParams['lines.linewidth'] = 9\n"
-        "one = plt.figure(5); plt.plot([1]); two = plt.figure(3); plt.figure(5);",
-        "assert plt.rcParams['lines.linewidth'] == 9 and plt.get_fignums() == [3, 5]\n"
-        "assert plt.gcf() is one and plt.figure(3) is two and len(one.axes[0].lines) == 1",
+        """
+        import matplotlib.pyplot as plt
+        plt.rcParams['lines.linewidth'] = 9
+        one = plt.figure(5)
+        plt.plot([1])
+        two = plt.figure(3)
+        plt.figure(5)
+        """,
+        """
+        assert plt.rcParams['lines.linewidth'] == 9 and plt.get_fignums() == [3, 5]
+        assert plt.gcf() is one and plt.figure(3) is two and (len(one.axes[0].lines) == 1)
+        """,
     ),
     "threads and tasks": (
-        "import threading; never = threading.Event()\n"
-        "w = threading.Thread(target=never.wait, name='worker', daemon=True); w.start(); del w",
-        "assert [n for n in notes if n[0] == 'lost' and 'worker' in n[3]]",
+        """
+        import threading
+        never = threading.Event()
+        w = threading.Thread(target=never.wait, name='worker', daemon=True)
+        w.start()
+        del w
+        """,
+        """
+        assert [n for n in notes if n[0] == 'lost' and 'worker' in n[3]]
+        """,
     ),
     "magics": (
-        "from IPython.core.magic import register_line_magic\n@register_line_magic\n"
-        "def twice(line): return line * 2\ndel twice",
-        "assert get_ipython().run_line_magic('twice', 'ab') == 'abab'",
+        """
+        from IPython.core.magic import register_line_magic
+
+        @register_line_magic
+        def twice(line):
+            return line * 2
+        del twice
+        """,
+        """
+        assert get_ipython().run_line_magic('twice', 'ab') == 'abab'
+        """,
     ),
     "extensions": (
-        "get_ipython().run_line_magic('load_ext', 'autoreload')",
-        "assert 'autoreload' in str(get_ipython().extension_manager.loaded)",
+        """
+        get_ipython().run_line_magic('load_ext', 'autoreload')
+        """,
+        """
+        assert 'autoreload' in str(get_ipython().extension_manager.loaded)
+        """,
     ),
 }
 
@@ -114,25 +238,45 @@ def test_step_back_to_the_start(tmp_path: Path) -> None:
     """A snapshot of an untouched kernel undoes what cells did to hidden state since."""
     errors = _shells.run(
         tmp_path,
-        ["x = 1"],
+        [
+            """
+            x = 1
+            """
+        ],
         {
-            "all": "import os, sys, warnings, logging, pandas as pd, numpy as np, builtins, signal\n"
-            "assert not os.getcwd().endswith('sub') and 'ADDED' not in os.environ\n"
-            "assert '/nowhere' not in sys.path and sys.getrecursionlimit() != 2345\n"
-            "assert logging.getLogger('z').level == 0 and not logging.root.handlers\n"
-            "assert pd.get_option('display.max_rows') == 60 and np.get_printoptions()['precision'] == 8\n"
-            "assert not hasattr(builtins, 'mine') and 'y' not in globals() and x == 1\n"
-            "assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL\n"
-            "import matplotlib.pyplot as plt; assert plt.get_fignums() == []\n"
-            "assert plt.rcParams['lines.linewidth'] == 1.5"
+            "all": """
+            import os, sys, warnings, logging, pandas as pd, numpy as np, builtins, signal
+            assert not os.getcwd().endswith('sub') and 'ADDED' not in os.environ
+            assert '/nowhere' not in sys.path and sys.getrecursionlimit() != 2345
+            assert logging.getLogger('z').level == 0 and (not logging.root.handlers)
+            assert pd.get_option('display.max_rows') == 60
+            assert np.get_printoptions()['precision'] == 8
+            assert not hasattr(builtins, 'mine') and 'y' not in globals() and (x == 1)
+            assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+            import matplotlib.pyplot as plt
+            assert plt.get_fignums() == []
+            assert plt.rcParams['lines.linewidth'] == 1.5
+            """
         },
         before=(
-            "import os, sys, logging, pandas as pd, numpy as np, builtins, signal; y = 1\n"
-            "os.mkdir('sub'); os.chdir('sub'); os.environ['ADDED'] = '1'; sys.path.append('/nowhere')\n"
-            "sys.setrecursionlimit(2345); logging.getLogger('z').setLevel(10)\n"
-            "logging.basicConfig(level=10); pd.set_option('display.max_rows', 7); builtins.mine = 1\n"
-            "np.set_printoptions(precision=2); signal.signal(signal.SIGALRM, print);\n"
-            "import matplotlib.pyplot as plt; plt.figure(); plt.rcParams['lines.linewidth'] = 9",
+            """
+            import os, sys, logging, pandas as pd, numpy as np, builtins, signal
+            y = 1
+            os.mkdir('sub')
+            os.chdir('sub')
+            os.environ['ADDED'] = '1'
+            sys.path.append('/nowhere')
+            sys.setrecursionlimit(2345)
+            logging.getLogger('z').setLevel(10)
+            logging.basicConfig(level=10)
+            pd.set_option('display.max_rows', 7)
+            builtins.mine = 1
+            np.set_printoptions(precision=2)
+            signal.signal(signal.SIGALRM, print)
+            import matplotlib.pyplot as plt
+            plt.figure()
+            plt.rcParams['lines.linewidth'] = 9
+            """,
         ),
     )
     assert not errors["all"], errors["all"]

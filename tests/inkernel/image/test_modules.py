@@ -37,28 +37,72 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return _shells.run(
         folder,
         [
-            "import sys; sys.path.insert(0, '')\nimport conf, odd, pack, pack.inner as inner",
-            "conf.LIMIT = 7; conf.NAMES.append('b'); conf.add('k', [1]); item = conf.Item(3)\n"
-            "conf.NEW = 'new'; conf._secret = 99; shared = conf.cache; inner.state = {'x': item}",
-            "sys.path.append('later'); import extra; extra.value = [2]; odd.x = 2",
-            "import types, importlib; importlib.reload(extra); extra.value = 5\n"
-            "made = types.ModuleType('made'); sys.modules['made'] = made\n"
-            "exec('N = 3\\nclass Thing:\\n    pass\\ndef get(): return N\\ndef put(n):\\n"
-            "    global N; N = n', made.__dict__); made.put(4)\n"
-            "from made import Thing; thing = Thing(); loose = types.ModuleType('loose'); loose.y = 6",
-            "open('conf.py', 'a').write('# changed\\n')",
+            """
+            import sys
+            sys.path.insert(0, '')
+            import conf, odd, pack, pack.inner as inner
+            """,
+            """
+            conf.LIMIT = 7
+            conf.NAMES.append('b')
+            conf.add('k', [1])
+            item = conf.Item(3)
+            conf.NEW = 'new'
+            conf._secret = 99
+            shared = conf.cache
+            inner.state = {'x': item}
+            """,
+            """
+            sys.path.append('later')
+            import extra
+            extra.value = [2]
+            odd.x = 2
+            """,
+            r"""
+            import types, importlib
+            importlib.reload(extra)
+            extra.value = 5
+            made = types.ModuleType('made')
+            sys.modules['made'] = made
+            source = 'N = 3\nclass Thing:\n    pass\ndef get(): return N\n'
+            exec(source + 'def put(n):\n    global N; N = n', made.__dict__)
+            made.put(4)
+            from made import Thing
+            thing = Thing()
+            loose = types.ModuleType('loose')
+            loose.y = 6
+            """,
+            r"""
+            open('conf.py', 'a').write('# changed\n')
+            """,
         ],
         {
-            "data": "assert conf.LIMIT == 7 and conf.NAMES == ['a', 'b'] and conf.NEW == 'new'\n"
-            "assert conf.cache == {'k': [1]} and conf._secret == 99 and conf.lock.acquire(timeout=1)",
-            "sharing": "assert shared is conf.cache; conf.add('j', 2); assert shared['j'] == 2\n"
-            "assert type(item) is conf.Item and inner.state['x'] is item and item.n == 3",
-            "packages": "assert pack.inner is inner and inner.depth == 1 and odd.x == 2",
-            "added to sys.path, reloaded": "assert extra.value == 5",
-            "changed source": "assert [n for n in notes if n[0] == 'changed' and 'conf' in n[3]]",
-            "made at run time": "import sys; assert sys.modules['made'] is made and made.get() == 4\n"
-            "assert type(thing) is made.Thing is Thing and loose.y == 6; made.put(5)\n"
-            "assert made.N == 5",
+            "data": """
+            assert conf.LIMIT == 7 and conf.NAMES == ['a', 'b'] and (conf.NEW == 'new')
+            assert conf.cache == {'k': [1]} and conf._secret == 99 and conf.lock.acquire(timeout=1)
+            """,
+            "sharing": """
+            assert shared is conf.cache
+            conf.add('j', 2)
+            assert shared['j'] == 2
+            assert type(item) is conf.Item and inner.state['x'] is item and (item.n == 3)
+            """,
+            "packages": """
+            assert pack.inner is inner and inner.depth == 1 and (odd.x == 2)
+            """,
+            "added to sys.path, reloaded": """
+            assert extra.value == 5
+            """,
+            "changed source": """
+            assert [n for n in notes if n[0] == 'changed' and 'conf' in n[3]]
+            """,
+            "made at run time": """
+            import sys
+            assert sys.modules['made'] is made and made.get() == 4
+            assert type(thing) is made.Thing is Thing and loose.y == 6
+            made.put(5)
+            assert made.N == 5
+            """,
         },
     )
 
@@ -78,10 +122,25 @@ def test_step_back_undoes_changes_of_a_module(tmp_path: Path) -> None:
     (tmp_path / "conf.py").write_text(_CONFIG)
     errors = _shells.run(
         tmp_path,
-        ["import sys; sys.path.insert(0, '')\nimport conf"],
-        {"all": "assert conf.LIMIT == 5 and not hasattr(conf, 'NEW') and conf.cache == {}\n"
-         "assert conf.NAMES == ['a']"},
-        before=("import sys; sys.path.insert(0, ''); import conf; conf.LIMIT = 9; conf.NEW = 1",
-                "conf.cache['z'] = 1; conf.NAMES.append('q')"),
+        ["""
+            import sys
+            sys.path.insert(0, '')
+            import conf
+            """],
+        {"all": """
+            assert conf.LIMIT == 5 and (not hasattr(conf, 'NEW')) and (conf.cache == {})
+            assert conf.NAMES == ['a']
+            """},
+        before=("""
+            import sys
+            sys.path.insert(0, '')
+            import conf
+            conf.LIMIT = 9
+            conf.NEW = 1
+            """,
+                """
+            conf.cache['z'] = 1
+            conf.NAMES.append('q')
+            """),
     )  # fmt: skip
     assert not errors["all"], errors["all"]
