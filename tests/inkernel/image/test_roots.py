@@ -1,10 +1,8 @@
 """What of a namespace is kept, and the way back into a shell of IPython's."""
 
+import atexit
 import collections
-import sys
 import timeit
-import types
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,11 +30,9 @@ class Plain(InteractiveShell):
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Plain]:
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Plain:
     monkeypatch.setitem(hidden._state, "remembered", False)
-    made = new()
-    yield made
-    made.atexit_operations()
+    return new()
 
 
 def new() -> Plain:
@@ -44,6 +40,7 @@ def new() -> Plain:
 
     made = Plain(config=Config({"HistoryManager": {"enabled": False}}), user_ns={"__name__": "m"})
     made.tempfiles, made.tempdirs = [], []
+    atexit.unregister(made.atexit_operations)
     return made
 
 
@@ -169,6 +166,3 @@ def test_finding_roots_is_fast(shell: Plain) -> None:
     roots.roots(shell)
     took = min(timeit.repeat(lambda: roots.variables(shell), number=10, repeat=10)) / 10
     assert took < 1000e-6
-    assert isinstance(sys.modules, dict)
-    assert isinstance(shell.user_ns["name1"], object)
-    assert isinstance(types, types.ModuleType)
