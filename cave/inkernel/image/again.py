@@ -20,6 +20,10 @@ from .rules import rule
 _PARAMETERS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen", "match_args", "kw_only")
 _OF_VERSION = ("__protocol_attrs__", "__non_callable_proto_members__", "__static_attributes__",
                "__firstlineno__", "__callable_proto_members_only__")  # fmt: skip
+_DATACLASS = (
+    "__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__",
+    "__setattr__", "__delattr__", "__replace__", "__match_args__",
+)  # fmt: skip
 _TUPLE = ("__new__", "_make", "_replace", "__repr__", "_asdict", "__getnewargs__", "__replace__")
 
 
@@ -62,7 +66,8 @@ def make_dataclass_params(values: dict[str, Any]) -> Any:
     """What a dataclass was made with, as far as this version of Python knows it."""
     kind: Any = dataclasses._DataclassParams  # type: ignore[attr-defined]
     known = inspect.signature(kind).parameters
-    return kind(**{name: False for name in known} | {n: v for n, v in values.items() if n in known})
+    given = {name: value for name, value in values.items() if name in known}
+    return kind(**dict.fromkeys(known, False) | given)
 
 
 def generate(made: Any, given: dict[str, Any] | None) -> None:
@@ -88,8 +93,7 @@ def _dataclass(made: Any, given: dict[str, Any]) -> None:
     fields = vars(made).get("__dataclass_fields__", {})
     slots = {name: value for name, value in vars(made).items()
              if isinstance(value, types.MemberDescriptorType)}  # fmt: skip
-    for name in ("__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__",
-                 "__hash__", "__setattr__", "__delattr__", "__replace__", "__match_args__"):  # fmt: skip
+    for name in _DATACLASS:
         if _generated(vars(made).get(name)):
             type.__delattr__(made, name)
     for name in vars(made).get("__annotations__", {}):
@@ -124,9 +128,9 @@ def _field(known: Any) -> Any:
 
 
 def _namedtuple(made: Any) -> None:
-    fresh = collections.namedtuple(  # type: ignore[misc] # noqa: PYI024 (its methods are wanted)
-        made.__name__, made._fields, defaults=tuple(made._field_defaults.values())
-    )
+    defaults = made._field_defaults.values()
+    factory: Any = collections.namedtuple  # noqa: PYI024 (its methods are wanted)
+    fresh = factory(made.__name__, made._fields, defaults=tuple(defaults))
     for name in _TUPLE:
         present = vars(made).get(name)
         present = getattr(present, "__func__", present)

@@ -170,6 +170,7 @@ def make_view(source: Any, dtype: Any, start: int, shape: Any, strides: Any) -> 
     import numpy as np
 
     if isinstance(source, np.ndarray):
+        whole: Any
         order = "F" if source.flags.f_contiguous and not source.flags.c_contiguous else "C"
         whole = source.view(np.ndarray)
         if not whole.flags.writeable:
@@ -219,7 +220,7 @@ def make_objects(shape: tuple[int, ...], order: Any) -> Any:
 @frozen
 def fill_objects(made: Any, state: tuple[list[Any], bool]) -> None:
     """Put its objects in."""
-    flat = made.reshape(-1, order="F" if not made.flags.c_contiguous else "C")
+    flat: Any = made.reshape(-1, order="F" if not made.flags.c_contiguous else "C")
     for index, value in enumerate(state[0]):
         flat[index] = value
     made.flags.writeable = state[1]
@@ -237,7 +238,7 @@ def make_strings(data: Any, missing: Any, shape: Any, order: Any, writeable: boo
 
 
 @rule("numpy.ndarray", derived=True)
-def _subclass(pickler: Pickler, obj: Any) -> Any:
+def _subclass(_: Pickler, obj: Any) -> Any:
     """A subclass goes as a view of its memory with its attributes, unless it has own ways."""
     np = sys.modules["numpy"]
     kind = type(obj)

@@ -63,7 +63,7 @@ class DeepPickler(Pickler):
             return self._number(obj, kind, (), None)
         easy = self._easy.get(kind)
         if easy is not None and not self.refused:
-            return self._number(obj, *easy, _newobj)
+            return self._number(obj, easy[0], easy[1], _newobj)
         if issubclass(kind, type) or kind.__module__ == __name__ or kind is pickle.PickleBuffer:
             return None
         reduced = super().reducer_override(obj)
@@ -246,8 +246,8 @@ def load(stream: Any, buffers: Iterable[memoryview]) -> dict[str, Any]:
     flow = iter(DeepUnpickler(file, buffers=buffers).load())
     made = current().numbered
     records = [(number, next(flow)) for number in flow if number is not None]
-    hashed = []
-    states = []
+    hashed: list[Any] = []
+    states: list[Any] = []
     found: dict[str, Any] = {}
     for number, payload in records:
         if number == 0:

@@ -194,4 +194,3 @@ def make_polars(data: Any, whole: bool) -> Any:
     else:
         frame = pl.from_arrow(data)
     return frame if whole else frame.to_series(0)
-

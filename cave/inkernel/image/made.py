@@ -6,15 +6,14 @@ code, closure, defaults and attributes of a function, attributes of a class.
 
 from __future__ import annotations
 
-import _abc
 import abc
 import enum
 import functools
 import sys
 import types
-import typing
 from typing import Any
 
+from .. import kinds
 from ..byvalue import (
     _NAMELESS,
     _SENTINELS,
@@ -23,7 +22,6 @@ from ..byvalue import (
     _enum_state,
     _names,
 )
-from .. import kinds
 from . import again, source
 from .definitions import MAIN, findable, importable
 from .frozen import MODULE
@@ -85,7 +83,7 @@ def _function(pickler: Pickler, obj: types.FunctionType) -> Any:
     }
     if getattr(obj, _EXTRA, ()):
         state["attrs"][_EXTRA] = getattr(obj, _EXTRA)
-    args = (key, obj.__code__, _home(pickler, obj), obj.__closure__, obj.__qualname__)
+    args = (key, obj.__code__, _home(pickler, obj), obj.__closure__)
     return make_function, args, state, None, None, fill_function
 
 
@@ -255,13 +253,13 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
 
 def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
     """Classes that were registered as virtual subclasses."""
-    found = [ref() for ref in _abc._get_dump(obj)[0]]  # type: ignore[attr-defined]
+    found = [ref() for ref in abc._get_dump(obj)[0]]  # type: ignore[attr-defined]
     subs = [sub for sub in found if sub is not None]
     return {"<registered>": subs} if subs else {}
 
 
 def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
-    native = _NATIVE.get(obj._member_type_)
+    native = _NATIVE.get(vars(obj)["_member_type_"])
     members: list[tuple[Any, ...]] = [
         (name, member._value_) if native is None else (name, member._value_, native(member))
         for name, member in obj.__members__.items()
@@ -281,7 +279,7 @@ def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
 
 _NEW = ("_new_member_", "_use_args_", "__new_member__")
 _NATIVE: dict[type, Any] = {
-    object: lambda member: (),
+    object: lambda _: (),
     int: lambda member: (int.__int__(member),),
     float: lambda member: (float.__float__(member),),
     str: lambda member: (str.__getitem__(member, slice(None)),),

@@ -45,9 +45,7 @@ def _bring(key: str, made: Any) -> Any:
 
 
 @frozen
-def make_function(
-    key: str, code: types.CodeType, home: Any, closure: Any, name: str = ""
-) -> types.FunctionType:
+def make_function(key: str, code: types.CodeType, home: Any, closure: Any) -> types.FunctionType:
     """A function without state; without a home its globals are those of `__main__`."""
     if (known := _brought(key)) is not None:
         return known  # type: ignore[no-any-return]
@@ -133,7 +131,7 @@ def _new_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, 
     maker = _maker(meta)
     if maker is None:
         return types.new_class(name, bases, {"metaclass": meta}, lambda to: to.update(space))
-    made: type = maker.__new__(meta, name, bases, space)  # type: ignore[call-overload]
+    made: type = maker.__new__(meta, name, bases, space)
     return made
 
 

@@ -45,7 +45,11 @@ class _Mutable(dict[type, bool]):
 
 
 def _mutable(kind: type) -> bool:
-    if any(kind is plain for plain in _PLAIN) or kinds.derives(kind, type) or kinds.module(kind) in _LIBRARIES:
+    if (
+        any(kind is plain for plain in _PLAIN)
+        or kinds.derives(kind, type)
+        or kinds.module(kind) in _LIBRARIES
+    ):
         return False
     if kinds.module(kind).startswith("_cave_kernel."):
         return False

@@ -13,32 +13,34 @@ from typing import TYPE_CHECKING, Any
 from .. import kinds
 
 if TYPE_CHECKING:
-    from .pickler import Note, Pickler
+    from .pickler import Note
 
 _STEPS = 50_000
 _LONG = 20
+_MANY = 1000
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType,
           types.FunctionType, types.CodeType)  # fmt: skip
 
 
-def locate(pickler: Pickler, roots: Mapping[str, Any]) -> None:
-    """Give notes their paths, and each root that reaches something lost a note of its own."""
-    wanted = {id(obj): note for obj, note in pickler.losses}
-    found: dict[str, dict[int, str]] = {}
-    if len(wanted) <= 1000:
-        found = {name: _find(value, wanted) for name, value in roots.items()}
-    said = {(note.name, id(obj)) for obj, note in pickler.losses}
-    for name, places in found.items():
-        for key, path in places.items():
+def locate(losses: list[tuple[Any, Note]], notes: list[Note], roots: Mapping[str, Any]) -> None:
+    """Give notes their paths, and each root that reaches something lost a note of its own.
+
+    `losses` are objects and the notes about them; notes without a name get their first root's.
+    """
+    wanted = {id(obj): note for obj, note in losses}
+    if len(wanted) > _MANY:
+        return
+    said: set[tuple[str, int]] = {(note.name, id(obj)) for obj, note in losses}
+    for name, value in roots.items():
+        for key, path in _find(value, wanted).items():
             note = wanted[key]
-            if (name, key) in said and note.name == name:
+            if not note.name:
+                note.name = name
+            elif (name, key) not in said:
+                notes.append(type(note)(note.kind, name, note.type, note.reason, path))
+                continue
+            if note.name == name:
                 note.path = path
-            else:
-                pickler.notes.append(_copy(note, name, path))
-
-
-def _copy(note: Note, name: str, path: str) -> Note:
-    return type(note)(note.kind, name, note.type, note.reason, path)
 
 
 def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:

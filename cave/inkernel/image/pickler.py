@@ -103,7 +103,7 @@ class Pickler(pickle.Pickler):
 
     def watch(self) -> None:
         """Note every object that is written, for `members`."""
-        self.persistent_id = self.seen.append  # type: ignore[method-assign, assignment]
+        self.persistent_id = self.seen.append  # type: ignore[method-assign]
 
     magic = b""
     """What the stream begins with, if it is no plain pickle."""
@@ -166,7 +166,7 @@ class Pickler(pickle.Pickler):
         """Whether all that there is to an object of the type is its `__dict__`."""
         return (
             self._handlers.get(id(kind)) is _ordinary
-            and kind not in copyreg.dispatch_table
+            and _registered(kind) is None
             and all(getattr(kind, name) is getattr(object, name) for name in _WAYS)
             and not hasattr(kind, "__getnewargs__")
             and not hasattr(kind, "__getnewargs_ex__")
@@ -229,11 +229,22 @@ def pickler_classes() -> Any:
     return made
 
 
+def _registered(kind: type) -> Any:
+    try:
+        return copyreg.dispatch_table.get(kind)
+    except Exception:  # a metaclass whose classes cannot be hashed
+        return None
+
+
 def _ordinary(_: Pickler, obj: Any) -> Any:
     """As pickle would do it; what pickle would fail at later is seen here."""
     kind = type(obj)
-    reducer = copyreg.dispatch_table.get(kind)
-    reduced = reducer(obj) if reducer is not None else kind.__reduce_ex__(obj, 5)
+    reducer = _registered(kind)
+    if reducer is None:
+        ways: Any = kind
+        reduced = ways.__reduce_ex__(obj, 5)
+    else:
+        reduced = reducer(obj)
     if isinstance(reduced, str):
         if not _named(obj, reduced):
             raise Refused(f"it is to be found as {reduced!r}, and is not there")
@@ -332,7 +343,7 @@ def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
     if pickler.losses:
         from . import paths
 
-        paths.locate(pickler, roots)
+        paths.locate(pickler.losses, pickler.notes, roots)
     pickler.clear_memo()
     pickler.last = None
     found = members.mutable(pickler.seen)

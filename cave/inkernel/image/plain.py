@@ -20,6 +20,12 @@ from .frozen import frozen
 from .pickler import Pickler
 from .rules import rule
 
+_ITERTOOLS = (
+    "accumulate", "chain", "combinations", "combinations_with_replacement", "compress", "count",
+    "cycle", "dropwhile", "filterfalse", "groupby", "islice", "pairwise", "permutations", "product",
+    "repeat", "starmap", "takewhile", "zip_longest", "_tee", "_tee_dataobject", "_grouper",
+    "batched",
+)  # fmt: skip
 _ENDED = {
     "builtins.generator": "a generator's place in its code cannot be written",
     "builtins.coroutine": "a coroutine's place in its code cannot be written",
@@ -82,7 +88,7 @@ def fill_exception(made: BaseException, state: dict[str, Any]) -> None:
     """Its attributes, and what it came from."""
     own = state.pop("")
     if own:
-        BaseException.__setstate__(made, own)  # type: ignore[attr-defined]
+        BaseException.__setstate__(made, own)
     for name, value in state.items():
         setattr(made, name, value)
 
@@ -124,6 +130,9 @@ def _weak_set(_: Pickler, obj: Any) -> Any:
 class _Gone:
     """Something to refer to that is gone at once."""
 
+    def here(self) -> None:
+        """A method to refer to."""
+
 
 @frozen
 def make_ref(target: Any = None, callback: Any = None) -> weakref.ref[Any]:
@@ -136,7 +145,7 @@ def make_ref(target: Any = None, callback: Any = None) -> weakref.ref[Any]:
 @frozen
 def make_weak_method(method: Any = None) -> Any:
     """A reference to a bound method."""
-    return weakref.WeakMethod(_Gone().__init__ if method is None else method)  # type: ignore[misc]
+    return weakref.WeakMethod(_Gone().here if method is None else method)
 
 
 @frozen
@@ -190,10 +199,7 @@ def make_mapping_proxy(target: Any) -> Any:
     return types.MappingProxyType(target)
 
 
-@rule(*(f"itertools.{name}" for name in (
-    "accumulate chain combinations combinations_with_replacement compress count cycle dropwhile "
-    "filterfalse groupby islice pairwise permutations product repeat starmap takewhile "
-    "zip_longest _tee _tee_dataobject _grouper batched").split()))  # fmt: skip
+@rule(*(f"itertools.{name}" for name in _ITERTOOLS))  # fmt: skip
 def _itertools(_: Pickler, obj: Any) -> Any:
     """As they say themselves, where they still do; Python warns that it will stop."""
     with warnings.catch_warnings():
@@ -208,11 +214,9 @@ def _itertools(_: Pickler, obj: Any) -> Any:
 def _match(_: Pickler, obj: re.Match[Any]) -> Any:
     """Matched again over the same text; it is checked that it is the same match."""
     for how in ("match", "fullmatch", "search"):
-        for start in (obj.start(), obj.pos):
-            found = getattr(obj.re, how)(obj.string, start, obj.endpos)
-            if found is not None and found.regs == obj.regs and found.lastgroup == obj.lastgroup:
-                if start == obj.pos:
-                    return make_match, (obj.re, how, obj.string, start, obj.endpos)
+        found = getattr(obj.re, how)(obj.string, obj.pos, obj.endpos)
+        if found is not None and found.regs == obj.regs:
+            return make_match, (obj.re, how, obj.string, obj.pos, obj.endpos)
     return make_match_at, (obj.re, obj.string, obj.pos, obj.endpos, obj.start())
 
 
@@ -262,7 +266,12 @@ def _address(view: memoryview) -> int:
 
 @frozen
 def make_memoryview(
-    target: Any, start: int, size: int, format: str, shape: Any, readonly: bool
+    target: Any,
+    start: int,
+    size: int,
+    format: str,
+    shape: Any,
+    readonly: bool,
 ) -> memoryview:
     """A view of memory."""
     made = memoryview(target)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..codec import uncollected
-from . import deep, ready
+from . import deep, paths, ready
 from .definitions import Definitions
 from .lost import Lost
 from .pickler import Note, why
@@ -106,21 +106,17 @@ def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
         raise
     except BaseException as error:
         return _nothing(error)
-    for note in unpickler.notes:
-        note.name = next((name for name, value in roots.items() if _mentions(value, note)), "")
+    paths.locate(unpickler.losses, unpickler.notes, roots)
     return Loaded(roots, unpickler.notes)
 
 
-def _mentions(value: Any, note: Note) -> bool:
-    return type(value) is Lost and object.__getattribute__(value, "_cave_lost")[2] == note.reason
-
-
-class Careful(pickle._Unpickler):  # type: ignore[name-defined, misc]
+class Careful(pickle._Unpickler):
     """Pickle's unpickler, each step of which may fail by itself."""
 
     def __init__(self, file: io.BytesIO, *, buffers: Iterator[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
         self.notes: list[Note] = []
+        self.losses: list[tuple[Any, Note]] = []
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """A name that is not there any more is Lost."""
@@ -133,8 +129,10 @@ class Careful(pickle._Unpickler):  # type: ignore[name-defined, misc]
         reason = f"it cannot be read: {why(error)}"
         if (found := getattr(error, "lost", None)) is not None:
             return found  # type: ignore[no-any-return]
-        self.notes.append(Note("lost", "", kind, reason))
-        return Lost("", kind, reason)
+        note, lost = Note("lost", "", kind, reason), Lost("", kind, reason)
+        self.notes.append(note)
+        self.losses.append((lost, note))
+        return lost
 
 
 def _kind(made: Any) -> str:
@@ -144,7 +142,7 @@ def _kind(made: Any) -> str:
 
 def _step(name: str, takes: int) -> Callable[[Any], None]:
     """A step that takes some entries from the stack and leaves one object there."""
-    ordinary = getattr(pickle._Unpickler, name)  # type: ignore[attr-defined]
+    ordinary = getattr(pickle._Unpickler, name)
 
     def step(self: Any) -> None:
         given = self.stack[-takes:]
@@ -197,7 +195,7 @@ def _build(self: Any) -> None:
 
 def _filling(name: str) -> Callable[[Any], None]:
     """Elements that a container does not take: it is Lost, if it is not so already."""
-    ordinary = getattr(pickle._Unpickler, name)  # type: ignore[attr-defined]
+    ordinary = getattr(pickle._Unpickler, name)
 
     def step(self: Any) -> None:
         marked = name in ("load_appends", "load_setitems", "load_additems")
@@ -221,7 +219,7 @@ def _filling(name: str) -> Callable[[Any], None]:
     return step
 
 
-_dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+_dispatch = dict(pickle._Unpickler.dispatch)
 for _name, _code, _takes in (
     ("load_reduce", pickle.REDUCE, 2),
     ("load_newobj", pickle.NEWOBJ, 2),

@@ -32,7 +32,7 @@ def current() -> Reading:
     return Reading(Definitions()) if found is None else found
 
 
-class reading:
+class reading:  # noqa: N801 (used as a word of a `with` statement)
     """Within this block streams are read."""
 
     def __init__(self, state: Reading) -> None:

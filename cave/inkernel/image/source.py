@@ -7,7 +7,6 @@ versions differ. The statement is put back into `linecache` as well, so that tra
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -143,11 +142,11 @@ def _stub(qualname: str, free: tuple[str, ...], reason: str) -> types.CodeType:
     """Code that says why it is not there; a class may still do without it."""
     name = qualname.rpartition(".")[2]
     name = name if name.isidentifier() else "function"
-    body = "\n".join(
-        [f"def outer({', '.join(free)}):", f"  def {name}(*args, **named):", *(
-            f"    {found}" for found in free
-        ), f"    raise RuntimeError({(f'{qualname} did not come back: {reason}')!r})", f"  return {name}"]
-    )  # fmt: skip
+    said = f"{qualname} did not come back: {reason}"
+    lines = [f"def outer({', '.join(free)}):", f"  def {name}(*args, **named):"]
+    lines += [f"    {found}" for found in free]
+    lines += [f"    raise RuntimeError({said!r})", f"  return {name}"]
+    body = "\n".join(lines)
     outer = next(c for c in compile(body, "<lost>", "exec").co_consts if hasattr(c, "co_consts"))
     code: types.CodeType = next(c for c in outer.co_consts if hasattr(c, "co_consts"))
     code = code.replace(co_qualname=qualname)

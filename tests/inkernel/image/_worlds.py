@@ -72,7 +72,7 @@ def _write(file: str, code: dict[str, str], main: dict[str, object], load) -> di
         before = dict(main)
         try:
             _cell(f"<cell {kind}>", text, main)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (code under test)
             wrong[kind] = f"making: {type(error).__name__}: {error}"
             continue
         names = [name for name, value in main.items()
@@ -85,8 +85,11 @@ def _write(file: str, code: dict[str, str], main: dict[str, object], load) -> di
         uses = set().union(*(written.uses for written in cut.values()))
         roots = {f"def:{key}": definitions.find(key) for key in sorted(uses)}
         brought = write(roots | shared, definitions, inline=True)
-        moved = [kind for kind, written in cut.items()
-                 if written.members & brought.members and not groups[kind].keys() <= shared.keys()]  # fmt: skip
+        moved = [
+            kind
+            for kind, written in cut.items()
+            if written.members & brought.members and not groups[kind].keys() <= shared.keys()
+        ]
         if not moved:
             break
         for kind in moved:
@@ -100,7 +103,7 @@ def _write(file: str, code: dict[str, str], main: dict[str, object], load) -> di
             parts.append((kind, list(groups[kind]), written))
             found = written.notes
         notes[kind] = [[n.kind, n.name, n.type, n.reason, n.path] for n in found]
-    with open(file, "wb") as out:
+    with Path(file).open("wb") as out:
         pickle.dump([(kind, bytes(written.stream), [bytes(b.raw()) for b in written.buffers])
                      for kind, _, written in parts], out)  # fmt: skip
     return {"wrong": wrong, "notes": notes}
@@ -112,7 +115,7 @@ def _read(file: str, code: dict[str, str], main: dict[str, object], load) -> dic
     definitions = load("image.definitions").Definitions()
     read = load("image.reader").read
     notes, wrong = {}, {}
-    with open(file, "rb") as data:
+    with Path(file).open("rb") as data:
         parts = pickle.load(data)
     for kind, stream, outside in parts:
         views = []
@@ -126,12 +129,13 @@ def _read(file: str, code: dict[str, str], main: dict[str, object], load) -> dic
     for kind, text in code.items():
         try:
             _cell(f"<check {kind}>", text, main)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (code under test)
             import traceback
 
             line = traceback.extract_tb(error.__traceback__)[-1].line
-            wrong[kind] = f"{type(error).__name__}: {error} at {line}; notes {notes.get(kind)}" \
-                f" {notes['']}"  # fmt: skip
+            wrong[kind] = (
+                f"{type(error).__name__}: {error} at {line}; notes {notes.get(kind)} {notes['']}"
+            )
     return {"wrong": wrong, "notes": notes}
 
 

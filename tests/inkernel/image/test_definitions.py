@@ -1,8 +1,10 @@
 """Classes and functions of a session, and what belongs to them, come back as they were."""
 
+# ruff: noqa: E501 (kinds are code, whose lines count for themselves)
+
 import pytest
 
-from ._worlds import World, cross
+from tests.inkernel.image._worlds import World, cross
 
 KINDS = {
     "live globals": (

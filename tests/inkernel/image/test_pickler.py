@@ -1,8 +1,10 @@
 """Objects of Python's own kinds come back as they were, or are Lost and named."""
 
+# ruff: noqa: E501 (kinds are code, whose lines count for themselves)
+
 import pytest
 
-from ._worlds import World, cross
+from tests.inkernel.image._worlds import World, cross
 
 KINDS = {
     "containers": (
@@ -287,7 +289,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_object_behaves_in_the_next_process_as_in_the_one_before(world: World, kind: str) -> None:
+def test_an_object_behaves_in_the_next_process_as_in_the_one_before(
+    world: World, kind: str
+) -> None:
     """Values, identity and position are the same after an object was written and read."""
     assert world.wrong[kind] == ""
     assert world.notes[kind] == []

@@ -1,10 +1,12 @@
 """Arrays and frames share memory afterwards with what they shared it with before."""
 
+# ruff: noqa: E501, ISC004 (kinds are code, whose lines count for themselves)
+
 import importlib.util
 
 import pytest
 
-from ._worlds import World, cross
+from tests.inkernel.image._worlds import World, cross
 
 _SIZES = (8, 40_000)
 
@@ -192,4 +194,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_arrays_and_frames_are_shared_as_they_were(world: World, kind: str) -> None:
     """What was written through one of two names is seen through the other, and only there."""
     assert world.wrong[kind] == ""
-    assert {note[0] for note in world.notes[kind]} <= ({"rebuilt", "changed"} if kind in NOTED else set())
+    assert {note[0] for note in world.notes[kind]} <= (
+        {"rebuilt", "changed"} if kind in NOTED else set()
+    )
