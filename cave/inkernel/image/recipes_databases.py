@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,12 @@ from .rules import rule
 
 if TYPE_CHECKING:
     from .pickler import Pickler
+
+
+def users(name: str) -> Any:
+    """A library of the user's environment; cave itself need not have it."""
+    return importlib.import_module(name)
+
 
 # -- duckdb --------------------------------------------------------------------------------------
 
@@ -130,8 +137,7 @@ def _connect_args(obj: Any) -> list[str]:
 @frozen
 def make_engine(root: str, parts: dict[str, Any], password: Any, state: dict[str, Any]) -> Any:
     """An engine for a URL; the password comes from the environment."""
-    import sqlalchemy
-
+    sqlalchemy = users("sqlalchemy")
     secret = None if password == "" else secrets.resolve(password)
     if secret is None and password != "":
         what = "" if password is None else f": the environment has no {password[0]}"
@@ -163,9 +169,8 @@ def _async_engine(_: Pickler, obj: Any) -> Any:
 @frozen
 def make_async_engine(engine: Any) -> Any:
     """The asynchronous face of an engine."""
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    return engine if isinstance(engine, Lost) else AsyncEngine(engine)
+    kind = users("sqlalchemy.ext.asyncio").AsyncEngine
+    return engine if isinstance(engine, Lost) else kind(engine)
 
 
 @rule("sqlalchemy.engine.url.URL")
@@ -182,8 +187,7 @@ def _url(pickler: Pickler, obj: Any) -> Any:
 @frozen
 def make_url(root: str, parts: dict[str, Any], password: Any) -> Any:
     """A URL; the password comes from the environment."""
-    import sqlalchemy
-
+    sqlalchemy = users("sqlalchemy")
     secret = secrets.resolve(password)
     if secret is None:
         remark("changed", root, "sqlalchemy.engine.url.URL", "it has no password")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .recipes_databases import users
 from .rules import rule
 
 if TYPE_CHECKING:
@@ -70,9 +71,8 @@ def _scoped(pickler: Pickler, obj: Any) -> Any:
 @frozen
 def make_scoped_session(factory: Any) -> Any:
     """One session for each thread."""
-    from sqlalchemy.orm import scoped_session
-
-    return factory if isinstance(factory, Lost) else scoped_session(factory)
+    kind = users("sqlalchemy.orm").scoped_session
+    return factory if isinstance(factory, Lost) else kind(factory)
 
 
 _MAPPED = "a class that SQLAlchemy maps to a table; run the cell that defines it again"
