@@ -254,6 +254,7 @@ class Lineage:
         failures: Sequence[str] = (),
     ) -> Restored:
         began = self.journal.clock.monotonic()
+        versions = target.versions(kernel.facts.python, await kernel.versions(target.packages))
         plan = await asyncio.to_thread(self.store.plan, target, live=live)
         cells = {v.name: v.cell for v in target.variables}
         try:
@@ -267,7 +268,6 @@ class Lineage:
             for why in failures
             for v in target.variables
         ]
-        facts = kernel.facts
         event = Restored(
             snapshot=target.id,
             cell=target.cell,
@@ -276,7 +276,7 @@ class Lineage:
             variables=target.variables,
             kept=plan.same,
             notes=tuple(dict.fromkeys(notes)),
-            versions=tuple(target.versions(facts.python, facts.packages)),
+            versions=versions,
             seconds=self.journal.clock.monotonic() - began,
         )
         await self.journal.append(event, sync=True)

@@ -342,6 +342,9 @@ class Kernel(Protocol):
         Raises `SnapshotError`; nothing has changed then.
         """
 
+    async def versions(self, modules: Iterable[str]) -> Mapping[str, str]:
+        """Versions of the libraries that have these top-level modules in its environment."""
+
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from cave import moments
+from cave import thinning
 from cave.errors import KernelDied, LeaseLost, SessionBusy, StoreError
 from cave.history import History
 from cave.lineage import Lineage
@@ -65,7 +65,7 @@ class Tending:
     def _needed(self) -> bool:
         if not self._lineage.on:
             return False
-        return bool(self._stale or self._assumed or moments.overdue(self._fold))
+        return bool(self._stale or self._assumed or thinning.overdue(self._fold))
 
     @property
     def _stale(self) -> bool:
@@ -80,7 +80,7 @@ class Tending:
         with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
             if self._stale:
                 await self._work(self._session.keep(verify=False))
-            if moments.overdue(self._fold):
+            if thinning.overdue(self._fold):
                 await self._work(self._session.retire())
             if self._assumed:
                 await asyncio.sleep(VERIFY)

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self
 
-from cave import __version__, moments
+from cave import __version__, moments, thinning
 from cave.config import Options, checked_name
 from cave.errors import ConfigError, SnapshotError
 from cave.events import Event, Restored, SessionOpened, SnapshotCommitted
@@ -194,9 +194,9 @@ class TimeTravel:
             return await self._retire()
 
     async def _retire(self) -> tuple[Event, ...]:
-        return tuple(await self._lineage.retire(moments.kept(self._fold)))
+        return tuple(await self._lineage.retire(thinning.kept(self._fold)))
 
     async def _retire_if_overdue(self) -> None:
         """Inside of an operation: for sessions that are never idle."""
-        if moments.overdue(self._fold, slack=moments.SLACK):
+        if thinning.overdue(self._fold, slack=thinning.SLACK):
             await self._retire()

@@ -165,8 +165,9 @@ class Kernel(IPythonKernel):
 
         return handler
 
-    def _hello(self, _content: Message) -> Message:
-        return {**facts.of_process(), **self._state()}
+    def _hello(self, content: Message) -> Message:
+        names = [str(name) for name in content.get("modules", ())]
+        return {**facts.of_process(), "versions": facts.versions(names), **self._state()}
 
     def _status(self, _content: Message) -> Message:
         self.interrupts.kick()
@@ -218,6 +219,16 @@ class Kernel(IPythonKernel):
             "admitted": self.admitted,
             "running": running,
         }
+
+    def finish_idle(self) -> None:
+        """Nobody uses this kernel: leave what no host has taken, and end; from any thread."""
+
+        def end() -> None:
+            if self.objects.imaged:
+                self.objects.images.pending.write()
+            self.finish("idle")
+
+        self.io_loop.add_callback(end)
 
     def finish(self, reason: str = "") -> None:
         """Leave the main loop as soon as it is free; from any thread."""
@@ -304,6 +315,8 @@ class Kernel(IPythonKernel):
         publisher.schedule(publish)
         publisher.follow(None)
         self.running = None
+        if self.objects.imaged:
+            self.objects.images.pending.cell_ended()
 
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> Message:  # noqa: FBT001
         self.mender.mend()

@@ -11,6 +11,17 @@ Only this package and `cave.inkernel` know of Jupyter's protocol and ZMQ.
 from cave.kernel.images import Capture, Stale
 from cave.kernel.kernel import Kernel
 from cave.kernel.launch import Launch
+from cave.kernel.pending import discard, pending
 from cave.kernel.start import adopt, left_behind, start
 
-__all__ = ["Capture", "Kernel", "Launch", "Stale", "adopt", "left_behind", "start"]
+__all__ = [
+    "Capture",
+    "Kernel",
+    "Launch",
+    "Stale",
+    "adopt",
+    "discard",
+    "left_behind",
+    "pending",
+    "start",
+]

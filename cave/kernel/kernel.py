@@ -318,6 +318,13 @@ class Kernel:
         """
         return await self._images.restore(load, lease=lease)
 
+    async def versions(self, modules: Iterable[str]) -> Mapping[str, str]:
+        """Versions of the libraries that have these modules, where they are installed there."""
+        content = {"modules": sorted(modules)}
+        reply = await self._client.request("control", "cave_hello_request", content)
+        found = reply.content.get("versions")
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
     async def admit_foreign(self, *, lease: int) -> None:
         """Let other clients run cells from now on."""
         await self._client.request("control", "cave_admit_request", {"admit": True}, lease=lease)

@@ -45,6 +45,9 @@ class Launch:
     """Interpreter of the kernel; None means this one."""
     idle_timeout: float | None = None
     """Seconds after which a kernel that nobody uses ends by itself."""
+    pending_after: float | None = 10.0
+    """Seconds after a cell for which a host has to ask for an image; then the kernel writes one
+    for the next host. None: it never does. Only kernels that were asked for an image do it."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment beside the host's."""
     hash_seed: int | None = None
@@ -262,6 +265,7 @@ def own_argv(launch: Launch, runtime: Path, fds: Sequence[int]) -> list[str]:
         "folder": str(launch.home),
         "runtime": str(runtime),
         "idle_timeout": launch.idle_timeout,
+        "pending_after": launch.pending_after,
     }
     return [
         launch.python or sys.executable,

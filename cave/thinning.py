@@ -1,0 +1,61 @@
+"""Which snapshots stay: by number, by age and by the room that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cave.events import SnapshotCommitted
+from cave.history import History
+from cave.snapshot import Retention
+
+FEW = 128
+"""Snapshots of which none needs to go for their number."""
+BEYOND = 100
+"""Snapshots of a session that is never idle that may be beyond the rule, times the slack."""
+SPACE = 1 << 30
+"""Bytes that automatic snapshots may take in any case."""
+SHARE = 8
+"""Times the size of the namespace that they may take."""
+SLACK = 1.25
+"""How far over the rule a session that is never idle may go."""
+
+
+def overdue(history: History, *, slack: float = 1.0) -> bool:
+    """Whether there are more snapshots, or larger ones, than the rule of retention allows."""
+    there = history.lasting.snapshots
+    if len(there) <= FEW and _taken(there.values()) <= _space(history) * slack:
+        return False
+    return len(there) - len(kept(history)) > BEYOND * (slack - 1)
+
+
+def _taken(events: Iterable[SnapshotCommitted]) -> int:
+    return sum(event.written for event in events)
+
+
+def _space(history: History) -> int:
+    latest = history.lasting.snapshots.get(history.lasting.latest)
+    return max(SPACE, SHARE * latest.size if latest else 0)
+
+
+def kept(history: History) -> set[str]:
+    """The snapshots that stay: by the rule of retention, and of those as many as there is room
+    for, the newest first; named ones and the latest two in any case."""
+    lasting, ends = history.lasting, _turn_ends(history)
+    rule = Retention().keep(
+        (id, event.cell, event.name, id in ends) for id, event in lasting.snapshots.items()
+    )
+    stay = {lasting.latest, *list(lasting.snapshots)[-2:]}
+    stay |= {id for id, event in lasting.snapshots.items() if event.name}
+    room = _space(history) - _taken(lasting.snapshots[id] for id in stay if id in lasting.snapshots)
+    for id in reversed(lasting.snapshots):
+        if id in rule and id not in stay:
+            room -= lasting.snapshots[id].written
+            if room < 0:
+                break
+            stay.add(id)
+    return stay
+
+
+def _turn_ends(history: History) -> set[str]:
+    """Snapshots at the ends of the last 100 turns."""
+    return set(list(history.lasting.after_turn.values())[-100:])
