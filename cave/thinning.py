@@ -23,9 +23,11 @@ SLACK = 1.25
 def overdue(history: History, *, slack: float = 1.0) -> bool:
     """Whether there are more snapshots, or larger ones, than the rule of retention allows."""
     there = history.lasting.snapshots
-    if len(there) <= FEW and _taken(there.values()) <= _space(history) * slack:
+    crowded = _taken(there.values()) > _space(history) * slack
+    if len(there) <= FEW and not crowded:
         return False
-    return len(there) - len(kept(history)) > BEYOND * (slack - 1)
+    beyond = len(there) - len(kept(history))
+    return beyond > (0 if crowded else BEYOND * (slack - 1))
 
 
 def _taken(events: Iterable[SnapshotCommitted]) -> int:
