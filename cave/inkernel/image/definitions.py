@@ -7,6 +7,7 @@ is no definition. Definitions are held weakly: one that nobody has any more is f
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import types
@@ -32,8 +33,8 @@ class Definitions:
     """Keys of live definitions, and the definitions of keys."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
-        self._found: dict[str, weakref.ref[Any]] = {}
+        self._keys: dict[int, tuple[Any, str]] = {}
+        self._found: dict[str, Any] = {}
         self._held: list[Any] = []
 
     def is_definition(self, obj: object) -> bool:
@@ -73,13 +74,20 @@ class Definitions:
 
         if hold:
             self._held.append(obj)
-        ref = weakref.ref(obj, forget)
+        try:
+            ref: Any = weakref.ref(obj, forget)
+        except TypeError:  # an alias by `type X = ...`
+            ref = functools.partial(_itself, obj)
         self._keys[number] = ref, key
         self._found[key] = ref
 
     def keys(self) -> set[str]:
         """Keys of all that live."""
         return set(self._found)
+
+
+def _itself(obj: Any) -> Any:
+    return obj
 
 
 def findable(obj: Any) -> bool:

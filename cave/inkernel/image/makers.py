@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import contextlib
 import enum
 import functools
 import importlib
@@ -278,8 +279,9 @@ def update_dict(made: Any, state: dict[str, Any]) -> None:
 
 @frozen
 def set_module(made: Any, state: dict[str, Any]) -> None:
-    """Say which module it is from."""
-    made.__module__ = state["__module__"]
+    """Say which module it is from, if it lets itself be told."""
+    with contextlib.suppress(AttributeError):
+        made.__module__ = state["__module__"]
 
 
 def set_state(made: Any, state: Any) -> None:

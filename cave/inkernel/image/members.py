@@ -41,7 +41,13 @@ class _Mutable(dict[type, bool]):
 
     def __missing__(self, kind: type) -> bool:
         found = self[kind] = _mutable(kind)
+        if kinds.module(kind) != "__main__":
+            _known[kind] = found
         return found
+
+
+_known: dict[type, bool] = dict.fromkeys(_PLAIN, False) | dict.fromkeys((list, dict, set), True)
+"""Answers for types that are no session's."""
 
 
 def _mutable(kind: type) -> bool:
@@ -63,7 +69,7 @@ def mutable(seen: list[Any]) -> set[int]:
     What nobody but the list holds was made for the pickler (a state, a copy): it is gone in a
     moment, and its id another object's.
     """
-    asked = _Mutable()
+    asked = _Mutable(_known)
     try:
         chosen = itertools.compress(seen, map(asked.__getitem__, map(type, seen)))
         held = {id(obj): obj for obj in chosen}

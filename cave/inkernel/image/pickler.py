@@ -130,6 +130,8 @@ class Pickler(pickle.Pickler):
         if kind is _Name:
             self.root = obj.name
             return str, (obj.name,)
+        if obj is str:
+            return NotImplemented
         self.last = obj
         if self.refused and id(obj) in self.refused:
             return self.lose(obj, self.refused[id(obj)][1])

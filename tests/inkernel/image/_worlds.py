@@ -8,11 +8,17 @@ definitions are written as a group for all of them, as an image has them.
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+try:
+    import pytest
+except ImportError:  # inside the processes it is not needed
+    pytest = None
 
 TESTS = Path(__file__).parents[2]
 DEADLINE = 120
@@ -47,6 +53,16 @@ def cross(
     notes = {name: made["notes"].get(name, []) + used["notes"].get(name, []) for name in kinds}
     wrong = {name: made["wrong"].get(name) or used["wrong"].get(name) or "" for name in kinds}
     return World(wrong, notes, made["output"] + used["output"])
+
+
+def another(version: str) -> str:
+    """Another Python of that minor version that can run a kernel; skips when there is none."""
+    python = shutil.which(f"python{version}")
+    if python is not None and not sys.version.startswith(version):
+        asked = [python, "-c", "import ipykernel, dill"]
+        if not subprocess.run(asked, capture_output=True, check=False).returncode:
+            return python
+    return str(pytest.skip(f"there is no other Python {version} with ipykernel and dill here"))
 
 
 def _run(python: str, task: str, file: Path, code: Mapping[str, str], folder: Path) -> dict:

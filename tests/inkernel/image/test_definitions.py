@@ -2,9 +2,11 @@
 
 # ruff: noqa: E501 (kinds are code, whose lines count for themselves)
 
+import sys
+
 import pytest
 
-from tests.inkernel.image._worlds import World, cross
+from tests.inkernel.image._worlds import World, another, cross
 
 KINDS = {
     "live globals": (
@@ -489,6 +491,23 @@ KINDS = {
     ),
     "code object": ("spare = compile('6 * 7', '<spare>', 'eval')", "assert eval(spare) == 42"),
 }
+if sys.version_info >= (3, 12):
+    KINDS["type parameters"] = (
+        """
+        class Sack[T]:
+            def __init__(self, x: T): self.x = x
+            def get(self) -> T: return self.x
+        def first[K](items: list[K]) -> K: return items[0]
+        type Twice[T] = tuple[T, T]
+        sack, sack_of, twice_of = Sack(1), Sack[int], Twice[int]
+        """,
+        """
+        assert sack.get() == 1 and sack_of(2).x == 2 and first([3]) == 3
+        assert first.__type_params__[0].__name__ == "K" and Sack.__type_params__ == Sack.__parameters__
+        assert Twice.__value__.__origin__ is tuple and twice_of.__origin__ is Twice
+        """,
+    )
+OF_ONE_VERSION = {"run-time module", "code object", "type parameters"}
 
 
 @pytest.fixture(scope="module")
@@ -508,3 +527,15 @@ def test_a_definition_behaves_in_the_next_process_as_in_the_one_before(
 def test_nothing_is_finalised_by_writing_and_reading(world: World) -> None:
     """A class with `__del__` has no side effect on the way."""
     assert world.output == ""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_definitions_are_compiled_again_on_another_minor_version(
+    version: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Functions and classes come by their source; code without source is lost, by name."""
+    found = cross(KINDS, tmp_path_factory.mktemp("world"), into=another(version))
+    assert {kind for kind, wrong in found.wrong.items() if wrong} <= OF_ONE_VERSION
+    (note,) = found.notes["code object"]
+    assert note[:2] == ["lost", "spare"]
+    assert "Python" in note[3]
