@@ -68,13 +68,18 @@ def _stubs(loaded: Loaded) -> Loaded:
     """Say which functions stayed stubs."""
     if not current().stubs:
         return loaded
+    losses: dict[int, tuple[Any, Note]] = {}
     for obj in (*current().made.values(), *loaded.roots.values()):
         code = obj.__code__ if type(obj) is types.FunctionType else obj
         code = code if type(code) is types.CodeType else None
         reason = None if code is None else current().stubs.get(code)
         if reason is not None and not _replaced(obj):
-            name = obj.__qualname__ if type(obj) is types.FunctionType else obj.co_qualname
-            loaded.notes.append(Note("lost", name.partition(".")[0], "function", reason, name))
+            losses[id(obj)] = obj, Note("lost", "", type(obj).__name__, reason)
+    paths.locate(list(losses.values()), loaded.notes, loaded.roots)
+    for obj, note in losses.values():
+        if not note.name or note.name.startswith("def:"):
+            note.name, _, note.path = getattr(obj, "__qualname__", "").partition(".")
+        loaded.notes.append(note)
     return loaded
 
 
