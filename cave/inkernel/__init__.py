@@ -24,6 +24,18 @@ shell channel (main thread, one after the other, behind running cells)
                             cut by the sizes in layout
     cave_delete_request     names
     cave_variables_request  Reply: variables
+    cave_snapshot_request   id, base, verify, background, inline, again (only if nothing has run
+                            since the image `id`). Reply: id, base (None: all is given), chunk,
+                            python, packages, pause, missed, tracking and why, groups (each id,
+                            names, same, checked, definitions, uses, notes, and unless `same` its
+                            stream and buffers [id, size, base, [[offset, part] ...]]), layout
+                            [[offset, size] ...] of the parts in one blob, which is the message's
+                            buffers or the file behind token; `filling`: behind token are the file
+                            and a pipe, on which a child says `+` when the file is complete
+    cave_restore_request    id, chunk, keep, groups (id, names, definitions, stream, buffers
+                            [id, size, [[file, offset, length] ...]]), lost, cells, layout and
+                            token of the streams, tokens of the files. Reply: notes; or stale,
+                            the groups that cannot stay: then nothing was changed
 
 control channel (its own thread, also while a cell runs)
     cave_hello_request      raises the fence to the request's lease. Reply: pid, python,
@@ -32,7 +44,9 @@ control channel (its own thread, also while a cell runs)
                             the spool could not take),
                             lease, admitted, running {cell, msg_id, statement, of, line}
     cave_interrupt_request  cell (None: any); needs no lease. SIGINT that hits this cell or none.
-                            Reply: msg_id of the cell that is stopped, None when it does not run
+                            Reply: msg_id of the cell that is stopped, None when it does not run.
+                            `image`: SECONDS instead stops what an image has been writing or
+                            reading for that long; `child` the process that fills a file
     cave_admit_request      foreign clients may run cells from now on
     cave_end_request        finish: run atexit functions, drop the namespace, exit with 0
 
@@ -43,6 +57,6 @@ IOPub
                             interrupted, delta, bound, capped (more is in the spool)
 
 The door (SOCK_SEQPACKET, one JSON request and its answer per connection)
-    {"op": "give", "token": T} with one descriptor      the kernel keeps it under T
-    {"op": "take", "token": T}                          answers with the descriptor
+    {"op": "give", "token": T, "count": N} with N descriptors    the kernel keeps them under T
+    {"op": "take", "token": T}                                   answers with the descriptors
 """

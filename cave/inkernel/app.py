@@ -48,6 +48,8 @@ class Settings:
     """Where this kernel's spool and notes are."""
     runtime: str
     idle_timeout: float | None
+    pending_after: float | None
+    """Seconds without a request for an image after which one is written; None: never."""
     door: Door
 
     def note_reason(self, reason: str) -> None:
@@ -165,7 +167,7 @@ class App(IPKernelApp):
         idle = Idle(
             self.settings.idle_timeout,
             busy=lambda: kernel.running is not None or kernel._main_asyncio_lock.locked(),
-            end=lambda: kernel.finish("idle"),
+            end=kernel.finish_idle,
         )
         self.iopub_thread.activity = idle.touch
         loop = self.control_thread.io_loop.asyncio_loop
@@ -202,6 +204,7 @@ def _serve(given: dict[str, Any], argv: list[str]) -> None:
         folder=given["folder"],
         runtime=given["runtime"],
         idle_timeout=given["idle_timeout"],
+        pending_after=given.get("pending_after"),
         door=Door(given["fds"][5]),
     )
     for fd in settings.fds:

@@ -44,6 +44,8 @@ class Objects:
             content, buffers = self._try(handle, parent)
             kind = parent["header"]["msg_type"].replace("_request", "_reply")
             self._kernel.session.send(stream, kind, content, parent, ident, buffers=buffers)
+            if self._images is not None:
+                self._images.settle()
 
         return handler
 
@@ -131,6 +133,11 @@ class Objects:
         return {"variables": self.namespace.variables()}, []
 
     # -- images ------------------------------------------------------------------------------
+
+    @property
+    def imaged(self) -> bool:
+        """Whether a host has ever asked for an image, or given one."""
+        return self._images is not None
 
     @property
     def images(self) -> Any:

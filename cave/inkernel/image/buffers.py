@@ -145,6 +145,16 @@ class Buffers:
             else:
                 del self._known[key]
 
+    def rechunk(self, chunk: int) -> None:
+        """From now on chunks have another size; what is known stays true."""
+        if chunk == self.chunk:
+            return
+        self.chunk = chunk
+        for known in self._known.values():
+            for buffer in known:
+                if buffer.digests is not None:
+                    buffer.digests = hashes.digests(buffer.address, buffer.size, chunk)
+
     def disown(self, area: tuple[int, int]) -> None:
         """A mapping of ours is gone."""
         if self._pages is not None and area in self._pages.own:

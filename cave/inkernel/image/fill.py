@@ -50,25 +50,25 @@ class Parts:
             blob[offset : offset + size] = view
         return bytes(blob)
 
-    def write(self, fd: int, *, but: Collection[int] = ()) -> None:
-        """All parts into a file, `but` for some; small neighbours in one go."""
-        gathered, start = bytearray(), 0
-        os.ftruncate(fd, max(self.end, 1))
+    def write(self, fd: int, *, but: Collection[int] = (), start: int = 0) -> None:
+        """All parts into a file from `start`, `but` for some; small neighbours in one go."""
+        os.ftruncate(fd, start + max(self.end, 1))
+        base, gathered, start = start, bytearray(), 0
         for at, (view, (offset, size)) in enumerate(zip(self.views, self.layout, strict=True)):
             if at in but:
                 continue
             far = offset - start - len(gathered) > _PAGE
             if size >= INLINE or far or len(gathered) >= 1 << 20:
-                _put(fd, gathered, start)
+                _put(fd, gathered, base + start)
                 gathered = bytearray()
             if size >= INLINE:
-                _put(fd, view, offset)
+                _put(fd, view, base + offset)
                 continue
             if not gathered:
                 start = offset
             gathered += bytes(offset - start - len(gathered))
             gathered += view
-        _put(fd, gathered, start)
+        _put(fd, gathered, base + start)
 
 
 def _put(fd: int, data: Any, offset: int) -> None:

@@ -74,8 +74,9 @@ class Load:
     notes: list[Note] = field(default_factory=list)
 
 
-def load(taker: Taker, shell: Any, wanted: Load) -> tuple[list[Note], set[str]]:
-    """Make the namespace that of `wanted`; notes, and the names that stayed. Raises `Stale`."""
+def load(taker: Taker, shell: Any, wanted: Load) -> tuple[list[Note], set[str], Callable[[], None]]:
+    """Make the namespace that of `wanted`; notes, the names that stayed, and what is to be
+    called before code of the user runs: memory is watched from then on. Raises `Stale`."""
     if stale := taker.stale(wanted.keep):
         raise Stale(stale)
     kept = [taker.groups[id] for id in wanted.keep]
@@ -92,12 +93,15 @@ def load(taker: Taker, shell: Any, wanted: Load) -> tuple[list[Note], set[str]]:
     notes = wanted.notes + roots.bind(shell, loaded, stay) + wanted.lost
     taker.world = world
     taker.buffers.keep({buffer.id for group in kept for buffer in group.buffers})
-    taker.buffers.chunk = wanted.chunk
-    for one in made:
-        taker.buffers.adopt(one.buffers, one.areas)
+    taker.buffers.rechunk(wanted.chunk)
     now = [*kept, *(one.known(serial) for serial, one in enumerate(made))]
-    taker.loaded(wanted.id, now, chunk=wanted.chunk)
-    return notes, stay
+    taker.loaded(wanted.id, now)
+
+    def watch() -> None:
+        for one in made:
+            taker.buffers.adopt(one.buffers, one.areas)
+
+    return notes, stay, watch
 
 
 def _world(taker: Taker, kept: Sequence[Group]) -> definitions.Definitions:
@@ -121,7 +125,7 @@ def _read(
             found = reader.read(group.stream, made.views, world)
     except KeyboardInterrupt:
         return _lost(group.names, "reading it took too long and was stopped", notes)
-    notes += found.notes
+    notes += [note for note in found.notes if note.name]  # others are of all the missing
     missing = [name for name in group.names if name not in found.roots]
     why = next((note.reason for note in found.notes), "it was not in its stream")
     return {**found.roots, **_lost(missing, why, notes)}

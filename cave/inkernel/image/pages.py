@@ -159,8 +159,11 @@ class Pages:
 
     def trackable(self, wanted: list[Range]) -> list[bool]:
         """Whether nobody else can change that memory: private, and of no file but ours."""
-        maps = _maps()
-        return [self._is_own(one) or _covered(one, maps) for one in wanted]
+        found = [self._is_own(one) for one in wanted]
+        if not all(found):
+            maps = _maps()
+            found = [own or _covered(one, maps) for own, one in zip(found, wanted, strict=True)]
+        return found
 
     def _is_own(self, one: Range) -> bool:
         return any(low <= one[0] and one[1] <= high for low, high in self.own)

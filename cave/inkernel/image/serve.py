@@ -10,12 +10,13 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import objects
-from . import fill, load
+from . import fill, load, touch
 from .copier import Copier
+from .pending import Pending
 from .take import Taker
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ class Images:
         self.taker = Taker(kernel.shell, kernel.shell.touched)
         self.taker.guard = self._guard
         self.copier = Copier()
-        self._at: tuple[str, int] = ("", 0)
+        self._after: list[Callable[[], None]] = []
+        self.pending = Pending(kernel, kernel.settings.pending_after)
+        self.python = platform.python_version()
+        self.at: tuple[str, int] = ("", -1)
         """The image that was taken last, and when."""
 
     @contextlib.contextmanager
@@ -67,11 +71,12 @@ class Images:
         """Answers with an image."""
         began = time.perf_counter()
         asked, touched = parent["content"], self._kernel.shell.touched
+        self.pending.cancel()
         with self._kernel.interrupts.only_aimed():
-            if asked.get("again") and self._at != (asked["id"], touched.version):
+            if asked.get("again") and self.at != (asked["id"], touched.version):
                 raise Moved("cells have run since that image was begun")
             taken = self.taker.take(asked["id"], asked["base"], verify=bool(asked["verify"]))
-            self._at = asked["id"], touched.version
+            self.at = asked["id"], touched.version
             content, parts = fill.describe(taken)
             settings = self._kernel.settings
             buffers = fill.hand_over(
@@ -81,9 +86,14 @@ class Images:
             )  # fmt: skip
             self._reap()
         tracking = self.taker.buffers
-        content |= {"tracking": tracking.tracking, "why": tracking.why, "python": _PYTHON}
+        content |= {"tracking": tracking.tracking, "why": tracking.why, "python": self.python}
         content["pause"] = round(time.perf_counter() - began, 6)
         return content, buffers
+
+    def settle(self) -> None:
+        """What the host need not wait for, and the next cell must."""
+        while self._after:
+            self._after.pop(0)()
 
     def _reap(self) -> None:
         if not self.copier.reap():
@@ -97,10 +107,14 @@ class Images:
         with load.given(content, _parts(content, parent["buffers"], door), fds) as wanted:
             try:
                 with self._kernel.interrupts.only_aimed():
-                    notes, stay = load.load(self.taker, self._kernel.shell, wanted)
+                    notes, stay, watch = load.load(self.taker, self._kernel.shell, wanted)
             except load.Stale as stale:
                 return {"stale": list(stale.ids), "notes": []}, []
+        self._after.append(watch)
+        if touch.active(self._kernel.shell):
+            self.settle()
         self._kernel.objects.namespace.restored(content["cells"], stay)
+        self.at = content["id"], self._kernel.shell.touched.version
         told = [[n.kind, n.name, n.type, n.reason, n.path] for n in notes]
         return {"stale": [], "notes": told}, []
 

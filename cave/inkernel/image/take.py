@@ -12,7 +12,7 @@ import math
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +64,7 @@ class Taker:
         self.number = 0
         """Counts the images."""
         self.batches: list[Batch] = []
-        self._namer = Namer(self._new_id)
+        self._namer = Namer(self.new_id)
         self._ids: dict[str, int] = {}
         self._held: dict[str, Any] = {}
         self._hung: dict[str, str] = {}
@@ -73,11 +73,12 @@ class Taker:
         self.groups: dict[str, Group] = {}
         self.owner: dict[str, Group] = {}
         self.world = definitions.Definitions()
-        self.buffers = Buffers(self._new_id)
+        self.buffers = Buffers(self.new_id)
         self.guard: Callable[[str], AbstractContextManager[None]] = _unguarded
         """Around what runs code of the user, with the name that it is for."""
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """An id that no other kernel gives."""
         self._count += 1
         return f"{self._prefix}-{self._count}"
 
@@ -206,10 +207,9 @@ class Taker:
         same = [one.buffer.id for one in seen] == [buffer.id for buffer in group.buffers]
         return same and not any(one.runs for one in seen)
 
-    def loaded(self, image: str, now: Iterable[Group], *, chunk: int) -> None:
+    def loaded(self, image: str, now: Sequence[Group]) -> None:
         """The namespace is that of `image`: groups that were kept, and those just loaded."""
         self.image = image
-        self.buffers.chunk = chunk
         self._touched.take(self._shell)
         serials = [group.serial for group in now]
         self._namer.serials = max([self._namer.serials, *serials])

@@ -83,7 +83,9 @@ class Space:
             )
         with self._alone():
             chunk = self.taker.buffers.chunk
-            notes, _ = load.load(self.taker, self, load.Load(id, chunk, tuple(keep), wanted, []))
+            request = load.Load(id, chunk, tuple(keep), wanted, [])
+            notes, _, watch = load.load(self.taker, self, request)
+            watch()
         for fd in files:
             os.close(fd)
         self.last = id
@@ -103,13 +105,14 @@ class Space:
     def _alone(self) -> Iterator[None]:
         """It is the main program; state of the test's own process stays out."""
         main = sys.modules["__main__"]
-        captures = hidden.capture, modules.capture
+        before = hidden.capture, hidden.apply, modules.capture
         sys.modules["__main__"], hidden.capture, modules.capture = self.main, dict, dict
+        hidden.apply = lambda *_, **__: []
         try:
             yield
         finally:
             sys.modules["__main__"] = main
-            hidden.capture, modules.capture = captures
+            hidden.capture, hidden.apply, modules.capture = before
 
     def _keep(self, taken: Any) -> None:
         old = self.kept.get(taken.base or "", {})

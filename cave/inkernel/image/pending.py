@@ -1,0 +1,140 @@
+"""An image that nobody asked for: the host is gone, and the namespace must not go with us.
+
+When no host has asked for an image for a while after a cell, or when the kernel ends itself
+because nobody uses it, all of the namespace is written to `pending/image` in the kernel's
+folder, under another name first. Whoever takes the session over next checks it like a
+message and commits or discards it. Only the newest is kept, and none when the disk is full.
+
+The file: `MAGIC`, the length of the description (8 bytes, little endian), the description
+(JSON, as in the reply to `cave_snapshot_request`), zeros up to a page, the parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..output import pack
+from . import fill, hashes, touch
+from .buffers import Buffers, Seen
+from .take import Taker
+
+if TYPE_CHECKING:
+    from ..kernel import Kernel
+
+MAGIC = b"CAVEIMG1"
+_PAGE = 4096
+_RESERVE = 64 << 20
+"""Bytes that stay free on the disk."""
+_PATIENCE = 60.0
+"""Seconds that a variable may take to be written; then it is lost."""
+_LOOK = 5.0
+
+
+class Whole(Buffers):
+    """All memory is given whole, nothing is tracked."""
+
+    def look(self, places: Any, *, commit: bool = True) -> list[Seen]:
+        """Every buffer, under a new id."""
+        found = super().look(places, commit=False)
+        for seen in found:
+            seen.buffer.id = self._new_id()
+        return found
+
+
+class Pending:
+    """When such an image is written, and where."""
+
+    def __init__(self, kernel: Kernel, after: float | None) -> None:
+        self._kernel = kernel
+        self._after = after
+        self._folder = os.path.join(kernel.settings.folder, "pending")
+        self._version = -1
+        self._timer: Any = None
+
+    def cell_ended(self) -> None:
+        """If no image is asked for in time, one is written."""
+        self.cancel()
+        if self._after is not None:
+            self._timer = self._kernel.io_loop.call_later(self._after, self._write_if_free)
+
+    def cancel(self) -> None:
+        """A host has asked for an image."""
+        if self._timer is not None:
+            self._kernel.io_loop.remove_timeout(self._timer)
+            self._timer = None
+
+    def _write_if_free(self) -> None:
+        self._timer = None
+        kernel = self._kernel
+        if kernel.running is None and not kernel._main_asyncio_lock.locked():
+            self.write()
+
+    def write(self) -> bool:
+        """Write what no image has yet; whether there is one now. Never raises for a cell."""
+        kernel = self._kernel
+        if self._after is None:
+            return False
+        version = kernel.shell.touched.version
+        if version in {self._version, kernel.objects.images.at[1]}:
+            return False
+        self._watch()
+        try:
+            with kernel.interrupts.only_aimed():
+                self._put(*self._described())
+        except Exception as exc:
+            kernel.log.warning("the namespace could not be left for the next host: %r", exc)
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._folder, "new"))
+            return False
+        self._version = version
+        return True
+
+    def _described(self) -> tuple[bytes, fill.Parts, Any]:
+        images = self._kernel.objects.images
+        taker = Taker(self._kernel.shell, touch.Touch())
+        taker.world, taker.guard = images.taker.world, images.taker.guard
+        taker.buffers = Whole(taker.new_id, chunk=hashes.CHUNK)
+        began = time.perf_counter()
+        taken = taker.take(f"pending-{os.getpid()}-{time.time_ns()}", None)
+        content, parts = fill.describe(taken)
+        content |= {"python": images.python, "pause": time.perf_counter() - began}
+        return pack(content), parts, taken
+
+    def _put(self, told: bytes, parts: fill.Parts, _alive: Any) -> None:
+        start = -(-(len(MAGIC) + 8 + len(told)) // _PAGE) * _PAGE
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        disk = os.statvfs(self._folder)
+        if disk.f_bavail * disk.f_frsize < start + parts.end + _RESERVE:
+            raise OSError("the disk is full")
+        new = os.path.join(self._folder, "new")
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            parts.write(fd, start=start)
+            os.pwrite(fd, MAGIC + len(told).to_bytes(8, "little") + told, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(new, os.path.join(self._folder, "image"))
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _watch(self) -> None:
+        """Stop what hangs, as a host would."""
+        kernel = self._kernel
+        loop = kernel.control_thread.io_loop
+
+        def look() -> None:
+            writing = kernel.writing
+            if writing is None:
+                return
+            if time.monotonic() - writing.since > _PATIENCE:
+                kernel.interrupts.aim(writing)
+            loop.call_later(_LOOK, look)
+
+        loop.add_callback(lambda: loop.call_later(_LOOK, look))
