@@ -74,8 +74,8 @@ def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
     cave("export", "q3", "-o", "q3.ipynb")
     assert json.loads(Path("q3.ipynb").read_text())["nbformat"] == 4
     closed = cave("close", "q3")
-    assert "sales (DataFrame)" in closed.stderr
-    assert closed.stderr.count("closed 'q3'") == 1
+    assert closed.stderr.splitlines() == ["closed 'q3'"]
+    assert cave("get", "q3", "total").stdout.strip() == "4.0"
     cave("rm", "q3", "--yes")
     assert json.loads(cave("ls", "--json").stdout) == []
 
