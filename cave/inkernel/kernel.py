@@ -400,6 +400,11 @@ class Kernel(IPythonKernel):
                 names.pop(old, None)
         return name
 
+    def restored(self) -> None:
+        """The namespace is that of a snapshot: long texts that it has bound are ours again."""
+        names = [n for n in self.shell.user_ns if n[:8] == "_output_" and n[8:].isdecimal()]
+        self._bound = sorted(names, key=lambda name: int(name[8:]))
+
     def _leave_if_forked(self) -> None:
         if os.getpid() != self._master:  # a child of os.fork() that ran off the cell's end
             sys.stdout.flush()

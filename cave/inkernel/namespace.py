@@ -89,6 +89,7 @@ class Namespace:
             self._cells[name] = cells.get(name, self._cells.get(name))
             if name in self._facts:
                 self._facts[name]["cell"] = self._cells[name]
+        self._bound = {name: self._bound[name] for name in self._space if name in self._bound}
 
     # -- what is noted -----------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Buffers:
     def __init__(self, new_id: Callable[[], str], *, chunk: int | None = None) -> None:
         self._new_id = new_id
         self._known: dict[tuple[int, int], list[Buffer]] = {}
-        self._pages, self.why = _tracker()
+        self._pages, self.why = self._tracker()
         self.tracking = "hashes" if self._pages is None else "pages"
         self.chunk = chunk or (hashes.CHUNK if self._pages is None else pages.CHUNK)
 
@@ -159,6 +159,9 @@ class Buffers:
         """A mapping of ours is gone."""
         if self._pages is not None and area in self._pages.own:
             self._pages.own.remove(area)
+
+    def _tracker(self) -> tuple[Pages | None, str]:
+        return _found_tracker()
 
     # -- comparing ---------------------------------------------------------------------------
 
@@ -303,7 +306,7 @@ def _edges(buffer: Buffer) -> tuple[Any, Any]:
     return first, hashes.digest(hashes.view(end, tail)) if tail > 0 else 0
 
 
-def _tracker() -> tuple[Pages | None, str]:
+def _found_tracker() -> tuple[Pages | None, str]:
     """The tracker of pages and how it was chosen, or None and why."""
     if os.environ.get("CAVE_TRACKING") == "hashes":
         return None, "CAVE_TRACKING=hashes"

@@ -16,7 +16,7 @@ CHUNK = 256 << 10
 Digest = Callable[[memoryview], Any]
 
 
-class _Memory(ctypes.c_char * (1 << 47)):  # type: ignore[misc]
+class _Memory(ctypes.c_char * (1 << 52)):  # type: ignore[misc]
     __hash__ = object.__hash__  # else no view of it can be hashed
 
 

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..output import pack
-from . import fill, hashes, touch
+from . import fill, touch
 from .buffers import Buffers, Seen
 from .take import Taker
 
@@ -35,6 +35,9 @@ _LOOK = 5.0
 
 class Whole(Buffers):
     """All memory is given whole, nothing is tracked."""
+
+    def _tracker(self) -> Any:
+        return None, "nothing is compared"
 
     def look(self, places: Any, *, commit: bool = True) -> list[Seen]:
         """Every buffer, under a new id."""
@@ -94,9 +97,8 @@ class Pending:
 
     def _described(self) -> tuple[bytes, fill.Parts, Any]:
         images = self._kernel.objects.images
-        taker = Taker(self._kernel.shell, touch.Touch())
+        taker = Taker(self._kernel.shell, touch.Touch(), Whole)
         taker.world, taker.guard = images.taker.world, images.taker.guard
-        taker.buffers = Whole(taker.new_id, chunk=hashes.CHUNK)
         began = time.perf_counter()
         taken = taker.take(f"pending-{os.getpid()}-{time.time_ns()}", None)
         content, parts = fill.describe(taken)

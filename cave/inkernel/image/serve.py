@@ -113,6 +113,7 @@ class Images:
         self._after.append(watch)
         if touch.active(self._kernel.shell):
             self.settle()
+        self._kernel.restored()
         self._kernel.objects.namespace.restored(content["cells"], stay)
         self.at = content["id"], self._kernel.shell.touched.version
         told = [[n.kind, n.name, n.type, n.reason, n.path] for n in notes]

@@ -56,7 +56,9 @@ class Taken:
 class Taker:
     """Takes images of one shell's namespace."""
 
-    def __init__(self, shell: Any, touched: touch.Touch) -> None:
+    def __init__(
+        self, shell: Any, touched: touch.Touch, made: Callable[..., Buffers] = Buffers
+    ) -> None:
         self._shell = shell
         self._touched = touched
         self._prefix = secrets.token_hex(4)
@@ -73,7 +75,7 @@ class Taker:
         self.groups: dict[str, Group] = {}
         self.owner: dict[str, Group] = {}
         self.world = definitions.Definitions()
-        self.buffers = Buffers(self.new_id)
+        self.buffers = made(self.new_id)
         self.guard: Callable[[str], AbstractContextManager[None]] = _unguarded
         """Around what runs code of the user, with the name that it is for."""
 

@@ -69,6 +69,7 @@ class Work:
         self._found = found
         self._spare = spare
         self._end = 0.0
+        self._inner: frozenset[str] | None = None
         self.confirmed: set[str] = set()
         """Ids of untouched groups that were seen to be as they were."""
         self.looked: set[str] = set()
@@ -105,6 +106,18 @@ class Work:
             definition = taker.world.find(key)
             if definition is not None:
                 yield from touch.of_object(definition)
+        if group is not None and (group.uses or group.definitions):
+            yield from self._nameless()
+
+    def _nameless(self) -> frozenset[str]:
+        """Names in definitions that no variable is bound to: in closures, in attributes."""
+        if self._inner is None:
+            taker = self._taker
+            bound = {id(value) for value in self._found.values()}
+            keys = {key for group in taker.groups.values() for key in group.provides}
+            inside = [one for key in keys if id(one := taker.world.find(key)) not in bound]
+            self._inner = frozenset(name for one in inside for name in touch.of_object(one))
+        return self._inner
 
     def _is_touched(self, group: Group) -> bool:
         if self._names is None or group.members is None:

@@ -73,6 +73,13 @@ def test_many_names_use_extended_arguments() -> None:
         ("class A:\n    def __call__(self): v.append(1)\nd = {'k': A()}; del A", "d['k']()"),
         ("def outer():\n    def inner(): v.append(1)\n    return inner\nh = outer()", "h()"),
         ("def make(x):\n    def add(): x.append(1)\n    return add\nadd = make(v)", "add()"),
+        (
+            "def m():\n    def i(): v.append(1)\n    def o(): i()\n    return o\nh = m()",
+            "h()",
+        ),
+        ("class A:\n    go = staticmethod(lambda: v.append(1))\na = [A]", "a[0].go()"),
+        ("import functools\n@functools.lru_cache\ndef f(): v.append(1)", "f()"),
+        ("class A:\n    def m(self): v.append(1)\nm = A().m", "m()"),
         ("w = v", "w.append(1)"),
         ("d = {'deep': [v]}", "d['deep'][0].append(1)"),
         ("", "exec('v.append(1)')"),
