@@ -21,6 +21,8 @@ POINTS: dict[str, str] = {
     "cell.before_finish": "after a cell ended, before its end is journaled",
     "store.before_commit": "inside the journal's transaction, before it commits",
     "store.after_commit": "after the journal's commit, before the caller knows",
+    "snapshot.after_image": "after the kernel gave its image, before anything is written",
+    "snapshot.before_event": "after a snapshot is on disk, before it is journaled",
     "blob.before_rename": "after a blob is written, before it has its name",
     "snapshot.before_write": "before the file of a snapshot is made",
     "snapshot.mid_write": "after a part of a snapshot's file is written",

@@ -24,11 +24,16 @@ from typing import TYPE_CHECKING
 
 from cave import config
 from cave.errors import StoreError
+from cave.image import Image
 from cave.ports import Clock, Death, Kernel, SessionInfo, SpooledCell, SpooledOutput, SystemClock
 
 if TYPE_CHECKING:
     from cave.ports import BlobStore, Store
     from cave.snapshot import Snapshots
+
+
+LEFT_ALONE = 10.0
+"""Seconds after a cell without a host after which a kernel leaves an image of its own."""
 
 
 class Home:
@@ -133,6 +138,7 @@ class Kernels:
             python=self.python,
             idle_timeout=self.settings.idle_timeout or None,
             hash_seed=self._home.hash_seed,
+            pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
         )
         return await start(launch)
 
@@ -145,6 +151,16 @@ class Kernels:
         from cave.kernel import adopt
 
         return await adopt(self._home.folder(self._session), number)
+
+    async def last_image(self, number: int) -> Image | None:
+        """The image that a kernel left when no host was there; it is not given again."""
+        from cave.kernel import discard, pending
+
+        folder = self._home.folder(self._session)
+        try:
+            return await asyncio.to_thread(pending, folder, number)
+        finally:
+            discard(folder, number)
 
     async def left_behind(
         self, number: int, *, after: int

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cave import failpoints
 from cave.errors import KernelDied, SnapshotError, StaleImage, StoreError
@@ -22,11 +22,10 @@ from cave.events import (
     SnapshotCommitted,
     SnapshotFailed,
     SnapshotsRetired,
-    Variable,
 )
 from cave.image import Image, Note
 from cave.journal import Journal
-from cave.ports import Capture, Kernel
+from cave.ports import Kernel
 
 if TYPE_CHECKING:
     from cave.snapshot import Manifest, Snapshots
@@ -105,7 +104,7 @@ class Lineage:
         began, cell, upto = clock.monotonic(), lasting.last_cell, lasting.seq
         try:
             capture = await kernel.snapshot(
-                id=f"{cell:06d}-{secrets.token_hex(4)}",
+                id=_new_id(cell),
                 base=lasting.image,
                 lease=self.journal.lease,
                 verify=verify,
@@ -114,33 +113,47 @@ class Lineage:
         except KernelDied:
             return None
         except StoreError as error:
-            await self._failed(error, sync=sync)
+            await self.failed(error, sync=sync)
             return None
         failpoints.hit("snapshot.after_image")
-        variables = tuple(self.journal.history.variables.values())
-        work = asyncio.ensure_future(self._write(capture, cell, name, variables))
-        self._taken = Taken(cell, upto, name, number, began, work)
+        work = self._write(capture.image(), cell, name)
+        self._taken = Taken(cell, upto, name, number, began, asyncio.ensure_future(work))
         if not wait:
-            await asyncio.wait({work}, timeout=SOON)
-            if not work.done():
+            await asyncio.wait({self._taken.work}, timeout=SOON)
+            if not self._taken.work.done():
                 return None
         return await self.settle(sync=sync, last=last)
 
-    async def _write(
-        self, capture: Capture, cell: int, name: str, variables: tuple[Variable, ...]
-    ) -> tuple[Image, Manifest]:
-        image = await capture.image()
-        base = None if image.base is None else await self.manifest(image.base)
-        manifest = await asyncio.to_thread(
-            self.store.write,
-            image,
-            base=base,
-            cell=cell,
-            at=self.journal.clock.now(),
-            name=name,
-            variables=variables,
-        )
-        return image, manifest
+    def _write(
+        self, given: Awaitable[Image], cell: int, name: str
+    ) -> Coroutine[Any, Any, tuple[Image, Manifest]]:
+        """Puts an image on disk when it is there; with the variables that are known now."""
+        variables = tuple(self.journal.history.variables.values())
+
+        async def write() -> tuple[Image, Manifest]:
+            image = await given
+            base = None if image.base is None else await self.manifest(image.base)
+            manifest = await asyncio.to_thread(
+                self.store.write,
+                image,
+                base=base,
+                cell=cell,
+                at=self.journal.clock.now(),
+                name=name,
+                variables=variables,
+            )
+            return image, manifest
+
+        return write()
+
+    async def commit(self, image: Image, number: int) -> SnapshotCommitted | None:
+        """Make a snapshot of an image that a kernel left behind."""
+        lasting, clock = self.journal.history.lasting, self.journal.clock
+        given: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
+        given.set_result(replace(image, id=_new_id(lasting.last_cell)))
+        work = asyncio.ensure_future(self._write(given, lasting.last_cell, ""))
+        self._taken = Taken(lasting.last_cell, lasting.seq, "", number, clock.monotonic(), work)
+        return await self.settle()
 
     @property
     def under_way(self) -> bool:
@@ -164,7 +177,7 @@ class Lineage:
             return None
         except StoreError as error:
             self._taken = None
-            await self._failed(error, sync=sync)
+            await self.failed(error, sync=sync)
             return None
         self._taken = None
         failpoints.hit("snapshot.before_event")
@@ -188,7 +201,7 @@ class Lineage:
             missed=image.missed,
         )
 
-    async def _failed(self, error: StoreError, *, sync: bool) -> None:
+    async def failed(self, error: StoreError, *, sync: bool = False) -> None:
         """Snapshots are given up first when the disk is full; the session goes on."""
         cell = self.journal.history.lasting.last_cell
         await self.journal.append(SnapshotFailed(cell=cell, reason=str(error)), sync=sync)
@@ -308,6 +321,10 @@ class Lineage:
         lasting = self.journal.history.lasting
         latest = lasting.snapshots.get(lasting.latest) if self.on else None
         return latest.cell if latest else None
+
+
+def _new_id(cell: int) -> str:
+    return f"{cell:06d}-{secrets.token_hex(4)}"
 
 
 def _notes(manifest: Manifest) -> tuple[Note, ...]:

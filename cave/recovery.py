@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from cave.errors import KernelDied, KernelStartError
+from cave.errors import KernelDied, KernelStartError, StoreError
 from cave.events import (
     CellFinished,
     CellOutput,
@@ -29,6 +29,7 @@ from cave.events import (
     Variable,
     clean,
 )
+from cave.image import Image
 from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.ports import BlobStore, Death, Executed, Kernel, SpooledCell, SpooledOutput
@@ -45,6 +46,12 @@ class KernelSource(Protocol):
 
     async def adopt(self, number: int) -> Kernel | Death | None:
         """The kernel of that number that another process started, or how it ended."""
+
+    async def last_image(self, number: int) -> Image | None:
+        """The image that a kernel left when no host was there; it is not given again.
+
+        Raises `SnapshotError` when it is not in order.
+        """
 
     async def left_behind(
         self, number: int, *, after: int
@@ -260,8 +267,9 @@ class Supply:
         self.kernel = None
         found = await self.source.left_behind(self.number, after=history.spool)
         await self.lineage.settle()
-        lost = self.losses()
         await self.record([entry for entry in found if not _cut(entry)])
+        await self._keep_last_image()
+        lost = self.losses()
         if history.running is not None:
             cut = next((e.executed for e in found if isinstance(e, SpooledCell) and _cut(e)), None)
             await self.journal.append(await self._cut_short(history.running.cell, cut, death, lost))
@@ -276,6 +284,15 @@ class Supply:
         )
         await self.journal.append(ended, sync=True)
         return ended
+
+    async def _keep_last_image(self) -> None:
+        """What a kernel left of itself counts where no snapshot is as new."""
+        try:
+            image = await self.source.last_image(self.number)
+            if image is not None and self.lineage.stale:
+                await self.lineage.commit(image, self.number)
+        except StoreError as error:
+            await self.lineage.failed(error)
 
     async def _cut_short(
         self, cell: int, seen: Executed | None, death: Death, lost: tuple[Variable, ...]

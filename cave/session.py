@@ -275,6 +275,7 @@ class AsyncSession(TimeTravel, Record):
         with suppress(SessionBusy, LeaseLost):
             async with self._journal.operation() as news:
                 await self._ready(news=news)
+        self._tending.later()
 
     def _came_late(self, output: SpooledOutput | SpooledCell) -> None:
         late = self._work.supply.late

@@ -17,7 +17,8 @@ import cave
 from cave import facade
 from cave.portal import portal
 
-from .conftest import Host
+from .conftest import Host, wait_until
+from .test_deaths import kernels_of
 from .test_sweep import SEED, kill
 
 ROUNDS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 20)
@@ -74,3 +75,47 @@ def check(acks: Path) -> None:
     report = s.last_restore
     assert report is None or not (report.lost or report.changed or report.rebuilt)
     portal().call(facade.leave_all())
+
+
+def test_a_kernel_without_a_host_leaves_what_its_last_cell_made(
+    host: Callable[..., Host], home: Path, marker: Path
+) -> None:
+    """The host is killed in a cell, the cell ends, then the kernel is killed, too: what the
+    cell made is there, from the image that the kernel left of itself."""
+    worker = host(
+        "import cave.home\ncave.home.LEFT_ALONE = 0.2\n"
+        "s = cave.open('alone')\ns.run('x = [1]; y = x')\nprint('go')\n"
+        f"s.run('''import time\\nopen({str(marker)!r}, 'w').close()\\ntime.sleep(0.5)\\n"
+        "y.append(2)\\nz = 3''')\n"
+    )
+    worker.wait_for("go")
+    wait_until(marker.exists)
+    worker.kill()
+    left = home / "sessions" / "alone" / "kernels" / "1" / "pending" / "image"
+    wait_until(left.exists)
+    kernel = next(p for p in kernels_of(home))
+    kernel.kill()
+    s = cave.open("alone", wait=60)
+    assert s.run("print(x, y is x, z)").text.strip() == "[1, 2] True 3"
+    assert not left.exists()
+    report = s.last_restore
+    assert report is not None
+    assert report.cell == 2
+
+
+@pytest.mark.parametrize("point", ["snapshot.after_image", "snapshot.before_event"])
+def test_a_host_that_dies_between_image_and_journal_leaves_the_kernel_whole(
+    host: Callable[..., Host], point: str
+) -> None:
+    """kill -9 of the host after an image was given, before or after it is on disk: the cell
+    and its objects are there, and the next snapshot is whole."""
+    worker = host(
+        "s = cave.open('between')\ns.run('x = [1]; y = x')\nprint('go')\n"
+        f"from cave import failpoints\nfailpoints.arm({point!r}, 'kill')\ns.run('y.append(2)')\n"
+    )
+    worker.wait_for("go")
+    assert worker.end() == -9
+    s = cave.open("between", wait=60)
+    assert s.run("y.append(3); print(x)").text.strip() == "[1, 2, 3]"
+    s.restart()
+    assert s.run("print(x, y is x)").text.strip() == "[1, 2, 3] True"

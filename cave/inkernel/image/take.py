@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import facts
 from . import definitions, hashes, pickler, roots, touch
 from .buffers import Buffers, Seen, address_of
 from .groups import Group, Ids, Namer
@@ -141,7 +141,7 @@ class Taker:
         self._settle([taken.group for taken in made], found)
         made.sort(key=_order)
         work.make_batches(taken.group for taken in made)
-        packages = _versions({name for taken in made for name in taken.group.libraries})
+        packages = facts.versions({name for taken in made for name in taken.group.libraries})
         alive = [unit.written for unit in units] + [found]
         return Taken(id, base, self.buffers.chunk, made, missed, packages, alive)
 
@@ -280,13 +280,3 @@ def _type(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else (
         f"{kind.__module__}.{kind.__qualname__}"
     )  # fmt: skip
-
-
-def _versions(names: set[str]) -> dict[str, str]:
-    """Versions of libraries, as far as they tell."""
-    found = {}
-    for name in sorted(names):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            found[name] = version[:100]
-    return found
