@@ -2,7 +2,8 @@
 
 The references to a buffer's chunks lie in nodes of 64, the references to those in nodes
 again, until at most 4 are left: these stand in the manifest. A changed chunk is written
-anew, and so is its node on each level: 9 KB for a chunk in a gigabyte.
+anew, and so is its node on each level: 9 KB for a chunk in a gigabyte. Nodes say where chunks
+lie, so that equal content has other nodes elsewhere; a second hash names it by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .pack import Packs
-from .refs import ZERO, Ref, packed, unpacked
+from .refs import ZERO, Ref, packed, sha256, unpacked
 
 FANOUT = 64
 INLINE = 4
@@ -32,9 +33,9 @@ class Buffer:
     """Bytes, by pack: of its chunks and nodes."""
 
     @property
-    def content(self) -> tuple[int, int, tuple[tuple[bytes, int], ...]]:
-        """Equal for buffers of equal content."""
-        return self.size, self.chunk, tuple((ref.sha, ref.size) for ref in self.refs)
+    def content(self) -> tuple[int, int, tuple[bytes, ...]]:
+        """Equal for buffers of equal content, wherever it lies."""
+        return self.size, self.chunk, tuple([_content(ref, self.depth) for ref in self.refs])
 
     @property
     def count(self) -> int:
@@ -84,11 +85,22 @@ def build(id: str, size: int, chunk: int, refs: list[Ref], record: Record) -> Bu
         used[ref.pack] += ref.stored
     depth = 0
     while len(refs) > INLINE:
-        refs = [record(packed(refs[at : at + FANOUT])) for at in range(0, len(refs), FANOUT)]
+        refs = [_node(refs[at : at + FANOUT], depth, record) for at in range(0, len(refs), FANOUT)]
         for ref in refs:
             used[ref.pack] += ref.stored
         depth += 1
     return Buffer(id, size, chunk, depth, tuple(refs), _sorted(used))
+
+
+def _node(refs: list[Ref], depth: int, record: Record) -> Ref:
+    """A node; its reference names the content below it in the place of a checksum."""
+    content = sha256(b"".join([_content(ref, depth) for ref in refs]))
+    return record(packed(refs))._replace(xxh=content[:16])
+
+
+def _content(ref: Ref, depth: int) -> bytes:
+    """The name of what a reference leads to: equal for equal content."""
+    return ref.xxh if depth else ref.sha
 
 
 def update(buffer: Buffer, changed: Mapping[int, Ref], packs: Packs, record: Record) -> Buffer:
@@ -108,7 +120,7 @@ def update(buffer: Buffer, changed: Mapping[int, Ref], packs: Packs, record: Rec
         for index, ref in changed.items():
             below.setdefault(index // span, {})[index % span] = ref
         return {
-            at: record(packed(renewed(unpacked(packs.read(refs[at])), depth - 1, some)))
+            at: _node(renewed(unpacked(packs.read(refs[at])), depth - 1, some), depth - 1, record)
             for at, some in below.items()
         }
 

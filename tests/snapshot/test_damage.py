@@ -37,6 +37,8 @@ from tests.snapshot._images import (
 
 PAGE = 4096
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 
 @dataclass
 class Built:
@@ -424,3 +426,31 @@ def test_what_was_found_damaged_is_written_again(built: Built) -> None:
         plan = opened(folder).plan(store.read("000004-00000004"), live=None)
         plan.close()
         assert plan.damaged == ()
+
+
+def test_damaged_definitions_cost_what_uses_them(built: Built) -> None:
+    """Without the session's classes their instances cannot be loaded: both are named."""
+    id = "000003-00000003"
+    (ref,) = built.manifests[id].groups[0].stream
+    with copied(built) as folder:
+        content = bytearray((folder / "000001-00000001.pack").read_bytes())
+        content[ref.at] ^= 1
+        damage(folder / "000001-00000001.pack", bytes(content))
+        store = opened(folder)
+        plan = store.plan(store.read(id), live=None)
+        plan.close()
+        assert {note.name for note in plan.damaged} == {"P", "def:P", "uses"}
+        assert "classes or functions" in plan.damaged[-1].reason
+
+
+def test_a_whole_image_does_without_packs_that_are_missing(built: Built) -> None:
+    """What lay in a file that is gone is written again, by a process that did not know."""
+    id = "000003-00000003"
+    world = built.worlds[id]
+    with copied(built) as folder:
+        store = opened(folder)
+        base = store.read(id)
+        (folder / "000001-00000001.pack").unlink()
+        given = image("000004-00000004", world, chunk=PAGE)
+        store.write(given, base=base, cell=4, at=0.0, variables=())
+        assert same(world, read_back(opened(folder), "000004-00000004"))

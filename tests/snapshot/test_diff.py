@@ -51,3 +51,18 @@ def test_of_names_stored_together_those_touched_changed(store: Snapshots) -> Non
     assert differences(one, two, touched={"b"}).changed == ("b", "x")
     assert differences(one, two, touched=None).changed == ("a", "b", "c", "x")
     assert differences(one, two, touched={"z"}).changed == ("a", "b", "c", "x")
+
+
+def test_where_content_lies_makes_no_difference(store: Snapshots, folder: Path) -> None:
+    """A buffer that was written again, elsewhere, is unchanged and stays in the kernel."""
+    world = {"df": content("df", os.urandom(CHUNK * 5000))}
+    one = write(store, "000001-00000001", world)
+    two = write(store, "000002-00000002", {}, (one, world))
+    fork = opened(folder.with_name("fork"), "q3")
+    again = write(fork, "000003-00000003", world)
+    assert again.groups[0].buffers[0].refs != one.groups[0].buffers[0].refs
+    assert differences(one, again) == Diff(unchanged=("df",))
+    plan = store.plan(one, live=again)
+    plan.close()
+    assert plan.load.keep == ("df",)
+    assert differences(one, two) == Diff(removed=("df",))

@@ -23,6 +23,8 @@ from cave.snapshot import (
 from cave.snapshot.gather import MOST
 from tests.snapshot._images import CHUNK, KEY, World, content, image, opened, read_back, same, write
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 MB = 1 << 20
 
 
@@ -352,3 +354,47 @@ def test_a_whole_image_on_another_base_is_whole(store: Snapshots, folder: Path) 
     )
     assert set(three.packs) == {three.id}
     assert same(world, read_back(opened(folder), three.id))
+
+
+def test_holes_that_others_made_are_not_referred_to(store: Snapshots, folder: Path) -> None:
+    """A writer that remembers chunks of a pack notices that another process punched it."""
+    rest = {"live": content("l", os.urandom(MB))}
+    world: World = {"dead": content("d", os.urandom(8 * MB)), **rest}
+    one = write(store, "000001-00000001", world)
+    two = write(store, "000002-00000002", rest, (one, world))
+    assert opened(folder).retire({two.id}).freed > 7 * MB
+    three = write(store, "000003-00000003", world, (two, rest))
+    assert same(world, read_back(opened(folder), three.id))
+
+
+def test_a_fork_of_what_is_retired_meanwhile_is_none(
+    store: Snapshots, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot that goes while its files are linked, perhaps with holes already, is no fork."""
+    made = series(store, 3)
+    fork = opened(tmp_path / "fork", "q4")
+    link = fork._folder.link
+
+    def slow(other: object, id: str) -> None:
+        link(other, id)  # type: ignore[arg-type]
+        opened(folder).retire({made[1][0].id})
+
+    monkeypatch.setattr(fork._folder, "link", slow)
+    with pytest.raises(StoreError):
+        fork.link_from(store, made[0][0].id)
+    assert list((tmp_path / "fork").glob("*.*")) == []
+
+
+def test_a_key_that_another_process_made_first_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loser of a race takes the winner's key."""
+    link = os.link
+
+    def late(source: Path, target: Path) -> None:
+        target.write_bytes(b"w" * 32)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    assert home_key(tmp_path) == b"w" * 32
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -37,6 +38,8 @@ class SnapshotMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.unsynced = mock.patch("os.fsync")
+        self.unsynced.start()
         self.root = Path(tempfile.mkdtemp(prefix="cave-machine"))
         self.store = opened(self.root / "0", "s0")
         self.world: World = {}
@@ -44,9 +47,9 @@ class SnapshotMachine(RuleBasedStateMachine):
         self.kept: dict[str, World] = {}
         self.number = 0
         self.forks: list[tuple[Snapshots, str, World]] = []
-        self.dirty: set[str] = set()
 
     def teardown(self) -> None:
+        self.unsynced.stop()
         for store, id, world in self.forks:
             self.must_be(store, id, world)
         assert self.store.verify(deep=True) == []
