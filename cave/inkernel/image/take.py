@@ -141,7 +141,8 @@ class Taker:
         self._settle([taken.group for taken in made], found)
         made.sort(key=_order)
         work.make_batches(taken.group for taken in made)
-        packages = facts.versions({name for taken in made for name in taken.group.libraries})
+        libraries = {name for taken in made for name in taken.group.libraries}
+        packages = facts.versions(libraries - {""})  # a class may say that it is of no module
         alive = [unit.written for unit in units] + [found]
         return Taken(id, base, self.buffers.chunk, made, missed, packages, alive)
 

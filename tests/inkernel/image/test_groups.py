@@ -311,3 +311,14 @@ def test_any_sharing_comes_back(seed: int, names: int, nodes: int) -> None:
     assert shape({name: space[name] for name in values}) == shape(
         {name: back[name] for name in values}
     ), keep
+
+
+def test_classes_of_odd_modules_are_no_trouble() -> None:
+    """A class may say that it comes from nowhere, or from a module that cannot be."""
+    space = Space()
+    space.run(
+        "class P: pass\nclass Q: pass\nP.__module__ = ''; Q.__module__ = 'no such/module'\n"
+        "p = P(); q = Q(); plain = [1]"
+    )
+    assert "plain" in given_anew(space.take())
+    assert Space.of(space)["plain"] == [1]
