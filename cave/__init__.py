@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from cave.facade import Session, delete, open, open_async, sessions
     from cave.report import Diff, RestoreReport, Snapshot
+    from cave.resources import persistent, resource
     from cave.session import AsyncSession
     from cave.turn import Cell, Step, Turn, Usage
 
@@ -69,6 +70,7 @@ _HOMES = {
         "UnknownName",
     ),
     "facade": ("Session", "delete", "open", "open_async", "sessions"),
+    "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
     "session": ("AsyncSession",),
     "turn": ("Cell", "Step", "Turn", "Usage"),
@@ -111,6 +113,8 @@ __all__ = [
     "delete",
     "open",
     "open_async",
+    "persistent",
+    "resource",
     "sessions",
 ]
 

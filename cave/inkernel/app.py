@@ -29,7 +29,7 @@ from traitlets.config import Config
 from . import threads
 from .door import Door
 from .idle import Idle
-from .image import hidden
+from .image import facade, hidden
 from .kernel import Kernel
 from .output import Publisher, pack
 from .spool import Spool
@@ -151,6 +151,7 @@ class App(IPKernelApp):
         threads.attribute_output()
         threads.plain_output_in_children()
         hidden.remember()
+        facade.install()
         self._watch_idle()
         while True:
             try:

@@ -11,6 +11,7 @@ import mmap
 import os
 import secrets
 import tempfile
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ class Objects:
         if content["token"]:
             parts = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
         header, *buffers = parts
-        bound = values.load(content["kind"], bytes(header), buffers)
+        bound = _called(values.load(content["kind"], bytes(header), buffers))
         names = self._kernel.shell.user_ns
         names.update(bound)
         self._kernel.shell.touched.add(bound)
@@ -155,6 +156,24 @@ class Objects:
     def _restore(self, parent: Message) -> tuple[Message, list[Any]]:
         found: tuple[Message, list[Any]] = self.images.restore(parent)
         return found
+
+
+def _called(bound: dict[str, Any]) -> dict[str, Any]:
+    """What was put, with what functions marked as resources make in their place."""
+    marked = {
+        name: value
+        for name, value in bound.items()
+        if type(value) is types.FunctionType and "__cave_resource__" in value.__dict__
+    }
+    if not marked:
+        return bound
+    from .image import plugins
+
+    made = {}
+    for name, make in marked.items():
+        called, env = make.__dict__["__cave_resource__"]
+        made[name] = plugins.resource(called, env)(make)()
+    return bound | made
 
 
 def arrive(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:

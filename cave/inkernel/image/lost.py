@@ -54,7 +54,7 @@ for _name in (
     "str bytes format add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow "
     "rpow and rand or ror xor rxor lshift rshift neg pos abs invert lt le gt ge matmul rmatmul "
     "enter exit await aiter anext aenter aexit fspath array round trunc floor ceil"
-).split():
+).split():  # noqa: SIM905  a text of names is shorter than a list of them
     setattr(Lost, f"__{_name}__", _raises(f"__{_name}__"))
 
 
