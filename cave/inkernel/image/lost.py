@@ -49,12 +49,13 @@ def _raises(name: str) -> Any:
     return method
 
 
-for _name in (
-    "setattr delattr call len iter next getitem setitem delitem contains bool int float index "
-    "str bytes format add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow "
-    "rpow and rand or ror xor rxor lshift rshift neg pos abs invert lt le gt ge matmul rmatmul "
-    "enter exit await aiter anext aenter aexit fspath array round trunc floor ceil"
-).split():  # noqa: SIM905  a text of names is shorter than a list of them
+_USES = """
+setattr delattr call len iter next getitem setitem delitem contains bool int float index str bytes
+format add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow and rand or
+ror xor rxor lshift rshift neg pos abs invert lt le gt ge matmul rmatmul enter exit await aiter
+anext aenter aexit fspath array round trunc floor ceil
+"""
+for _name in _USES.split():
     setattr(Lost, f"__{_name}__", _raises(f"__{_name}__"))
 
 
