@@ -24,6 +24,11 @@ SMALL = 1 << 20
 _HOT = 4
 """A buffer is hashed from now on when more than one page in so many was written to."""
 
+_SPEED = 2e9
+"""Bytes a second that are hashed, at least."""
+_SCAN = 5e-5
+"""Seconds that a look at the pages of a buffer takes."""
+
 Run = tuple[int, int]
 """Offset and length (bytes)."""
 
@@ -144,6 +149,11 @@ class Buffers:
                 self._known[key] = stay
             else:
                 del self._known[key]
+
+    def cost(self, known: Sequence[Buffer]) -> float:
+        """About how many seconds it takes to look at these."""
+        hashed = sum(b.size for b in known if b.digests is not None or b.origin is not None)
+        return hashed / _SPEED + len(known) * _SCAN
 
     def rechunk(self, chunk: int) -> None:
         """From now on chunks have another size; what is known stays true."""

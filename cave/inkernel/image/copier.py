@@ -38,7 +38,7 @@ _SWITCH = 100.0
 for that thread to take it."""
 _SETTLED = 0.006
 """Seconds after which no thread waits by the old interval (5 ms)."""
-_TRIES = 4
+_TRIES = 6
 
 Job = tuple[int, int, int]
 """Address, bytes, offset in the file."""

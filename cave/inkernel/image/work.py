@@ -7,9 +7,10 @@ looked at all the same. The classes and functions of the session come last.
 
 from __future__ import annotations
 
+import math
 import time
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from . import groups, hashes, touch
 from .groups import Group, Ids
 
 if TYPE_CHECKING:
+    from .buffers import Buffer
     from .take import Taker
 
 DEFINITION = "def:"
@@ -210,7 +212,7 @@ class Work:
         variables = set(self._variables())
         if old is not None and not self._definitions_touched(old, variables):
             seldom = self._taker.number < old.looked + _SELDOM and self._spare < 1
-            if seldom or not self._has_time(old.cost):
+            if seldom or not self._has_time(old.cost, old.buffers):
                 return
             self.looked.update(old.names)
         names, keys = variables, set[str]()
@@ -291,13 +293,19 @@ class Work:
         self._confirm_fixed()
         self._look_at_batches()
         for group in sorted(self.untouched.values(), key=lambda g: (g.looked, g.cost)):
-            if group.definitions or group.id in self.confirmed or not self._has_time(group.cost):
+            if group.definitions or group.id in self.confirmed:
+                continue
+            if not self._has_time(group.cost, group.buffers):
                 continue
             suspects += self._look_at(group)
         if suspects:
             self._settle([], suspects)
 
-    def _has_time(self, seconds: float) -> bool:
+    def _has_time(self, seconds: float, known: Sequence[Buffer] = ()) -> bool:
+        """Whether there is time for what takes so long, and a look at buffers."""
+        if self._end == math.inf:
+            return True
+        seconds += self._taker.buffers.cost(known) if known else 0
         return time.perf_counter() + seconds <= self._end
 
     def _confirm(self, group: Group) -> None:

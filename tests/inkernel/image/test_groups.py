@@ -322,3 +322,16 @@ def test_classes_of_odd_modules_are_no_trouble() -> None:
     )
     assert "plain" in given_anew(space.take())
     assert Space.of(space)["plain"] == [1]
+
+
+def test_large_memory_is_not_hashed_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pages are not tracked, memory that nothing has reached waits for a verifying image."""
+    monkeypatch.setenv("CAVE_TRACKING", "hashes")
+    space = Space()
+    space.run("import numpy as np; big = np.zeros(4_000_000); x = 0")
+    space.take()
+    for number in range(3):
+        space.run(f"x = {number + 1000}")
+        assert "big" in assumed(space.take())
+    space["big"][5] = 1
+    assert space.take(verify=True).missed == ["big"]
