@@ -33,8 +33,8 @@ POINTS = [
         "snapshot.mid_retire",
     }
 ]
-SWEEPS = int(os.environ.get("CAVE_CRASH_ROUNDS", "20"))
-SEED = int(os.environ.get("CAVE_CRASH_SEED", random.randrange(1 << 30)))
+SWEEPS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 20)
+SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 30))
 
 
 def start(folder: Path, seed: int, **environment: str) -> subprocess.Popen[str]:
