@@ -23,6 +23,8 @@ from .groups import Group, Ids, Namer
 from .lost import Lost
 from .work import Batch, Unit, Work
 
+_START, _SPEED = 1.5e-4, 3e7
+"""Seconds for a small group, and bytes a second, that writing takes at most as a rule."""
 SPARE = 0.0007
 """Seconds of an image for groups that no code has reached."""
 _KEPT = "hidden:"
@@ -152,13 +154,16 @@ class Taker:
         old = self.groups.get(id)
         digest = hashes.of_stream(written.stream)
         touched = 0 if old is None else old.touched
+        cost = unit.cost
+        if old is None:  # the first time includes what is imported and looked up for it
+            cost = min(cost, _START + memoryview(written.stream).nbytes / _SPEED)
         if old is not None and unit.names[0] not in work.looked:
             touched = self.number
         group = Group(
             id, serial, unit.names, digest, Ids(written.members),
             tuple(one.buffer for one in seen),
             frozenset(written.uses), frozenset(written.provides), frozenset(written.libraries),
-            unit.definitions, tuple(written.notes), unit.cost, self.number, touched,
+            unit.definitions, tuple(written.notes), cost, self.number, touched,
         )  # fmt: skip
         same = (
             based
