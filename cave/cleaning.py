@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import TYPE_CHECKING
 
-from cave.errors import SessionBusy
+from cave.errors import SessionBusy, SnapshotError
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
+
+if TYPE_CHECKING:
+    from cave.snapshot import Snapshots
 
 DAY = 86400.0
 """Seconds before what is not needed counts as left behind, and not as being written."""
@@ -35,9 +40,20 @@ async def _clean(at: Home, name: str, *, dry_run: bool, now: bool) -> int:
         async with journal.operation():
             lasting = journal.history.lasting
             keep = {*lasting.snapshots, *filter(None, [lasting.latest])}
-            done = await asyncio.to_thread(
-                at.snapshots(name).retire, keep, older=0.0 if now else DAY, dry_run=dry_run
+            older = 0.0 if now else DAY
+            freed = await asyncio.to_thread(
+                _retire, at.snapshots(name), keep, older=older, dry_run=dry_run
             )
     except SessionBusy:
         return 0
-    return int(done.freed)
+    return freed
+
+
+def _retire(snapshots: Snapshots, keep: set[str], *, older: float, dry_run: bool) -> int:
+    """Bytes freed. Snapshots that cannot be read keep nothing."""
+    there = set(snapshots.ids())
+    readable = set()
+    for id in keep & there:
+        with contextlib.suppress(SnapshotError):
+            readable.add(snapshots.read(id).id)
+    return snapshots.retire(readable, older=older, dry_run=dry_run).freed

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cave import failpoints
-from cave.errors import KernelDied, SnapshotError, StaleImage, StoreError
+from cave.errors import KernelDied, SnapshotCorrupt, SnapshotError, StaleImage, StoreError
 from cave.events import (
     Event,
     Restored,
@@ -28,7 +28,7 @@ from cave.journal import Journal
 from cave.ports import Kernel
 
 if TYPE_CHECKING:
-    from cave.snapshot import Manifest, Snapshots
+    from cave.snapshot import Manifest, Plan, Snapshots
 
 SOON = 2.0
 """Seconds that a caller who would rather not wait does wait for a snapshot."""
@@ -62,6 +62,10 @@ class Lineage:
     _store: Snapshots | None = None
     _manifests: dict[str, Manifest] = field(default_factory=dict)
     _taken: Taken | None = None
+    _ahead: asyncio.Task[Plan | None] | None = None
+    _whole: bool = False
+    """Whether the next image must be a whole one: what it would be a difference from is
+    damaged."""
 
     @property
     def store(self) -> Snapshots:
@@ -105,7 +109,7 @@ class Lineage:
         try:
             capture = await kernel.snapshot(
                 id=_new_id(cell),
-                base=lasting.image,
+                base=None if self._whole else lasting.image,
                 lease=self.journal.lease,
                 verify=verify,
                 background=not wait,
@@ -177,9 +181,10 @@ class Lineage:
             return None
         except StoreError as error:
             self._taken = None
+            self._whole = isinstance(error, SnapshotCorrupt)
             await self.failed(error, sync=sync)
             return None
-        self._taken = None
+        self._taken, self._whole = None, False
         failpoints.hit("snapshot.before_event")
         await self.journal.append(self._event(taken, image, manifest), sync=sync, last=last)
         self._manifests = {manifest.id: manifest}
@@ -235,16 +240,45 @@ class Lineage:
         None when there is none. Raises `KernelDied`.
         """
         failures: list[str] = []
-        for id in self.journal.history.lasting.line[:DISTRUST]:
-            try:
-                target = await self.manifest(id)
-            except StoreError as error:
-                failures.append(str(error))
-                continue
-            return await self._load(kernel, number, target, reason=reason, failures=failures)
+        try:
+            for id in self.journal.history.lasting.line[:DISTRUST]:
+                try:
+                    target = await self.manifest(id)
+                    return await self._load(kernel, number, target, reason, failures=failures)
+                except StoreError as error:
+                    failures.append(str(error))
+        finally:
+            await self._forget_plan()
         if failures:
             await self.give_up(number, reason, "; ".join(failures))
         return None
+
+    def prepare(self) -> None:
+        """Begin to check what the next kernel comes back to, while that kernel starts."""
+        if self.on and self._ahead is None and (line := self.journal.history.lasting.line):
+            self._ahead = asyncio.ensure_future(self._plan_ahead(line[0]))
+
+    async def _plan_ahead(self, id: str) -> Plan | None:
+        try:
+            target = await self.manifest(id)
+            return await asyncio.to_thread(self.store.plan, target, live=None)
+        except StoreError:  # met again, and told, by who needs it
+            return None
+
+    async def _planned(self, target: Manifest, live: Manifest | None) -> Plan:
+        if self._ahead is not None and live is None:
+            ahead, self._ahead = self._ahead, None
+            plan = await ahead
+            if plan is not None and plan.target.id == target.id:
+                return plan
+            if plan is not None:
+                plan.close()
+        return await asyncio.to_thread(self.store.plan, target, live=live)
+
+    async def _forget_plan(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and (plan := await ahead) is not None:
+            plan.close()
 
     async def go_to(self, kernel: Kernel, number: int, id: str) -> Restored:
         """Bring the namespace of a live kernel to an earlier moment. Raises `SnapshotError`."""
@@ -252,23 +286,23 @@ class Lineage:
         image = self.journal.history.lasting.image
         live = await self.manifest(image) if image is not None else None
         try:
-            return await self._load(kernel, number, target, reason="asked", live=live)
+            return await self._load(kernel, number, target, "asked", live=live)
         except StaleImage:  # something has changed that no cell was seen to reach
-            return await self._load(kernel, number, target, reason="asked")
+            return await self._load(kernel, number, target, "asked")
 
     async def _load(
         self,
         kernel: Kernel,
         number: int,
         target: Manifest,
-        *,
         reason: RestoreReason,
+        *,
         live: Manifest | None = None,
         failures: Sequence[str] = (),
     ) -> Restored:
         began = self.journal.clock.monotonic()
         versions = target.versions(kernel.facts.python, await kernel.versions(target.packages))
-        plan = await asyncio.to_thread(self.store.plan, target, live=live)
+        plan = await self._planned(target, live)
         cells = {v.name: v.cell for v in target.variables}
         try:
             load = replace(plan.load, cells=cells)
@@ -312,8 +346,21 @@ class Lineage:
             return ()
         event = SnapshotsRetired(snapshots=gone)
         await self.journal.append(event)
-        await asyncio.to_thread(self.store.retire, keep)
+        await asyncio.to_thread(self._let_go, keep)
         return (event,)
+
+    def _let_go(self, keep: set[str]) -> None:
+        try:
+            self.store.retire(keep)
+        except SnapshotCorrupt:  # one that cannot be read keeps nothing
+            self.store.retire({id for id in keep if self._readable(id)})
+
+    def _readable(self, id: str) -> bool:
+        try:
+            self.store.read(id)
+        except SnapshotError:
+            return False
+        return True
 
     @property
     def back(self) -> int | None:

@@ -166,6 +166,7 @@ class Supply:
             self.kernel, self.number = found, number
 
     async def _start(self) -> None:
+        self.lineage.prepare()
         number, kernel = await self._unclaimed()
         if kernel is None:
             kernel = await self.source.start(number)

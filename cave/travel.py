@@ -112,9 +112,11 @@ class TimeTravel:
             return self._report(await self._lineage.go_to(kernel, self._work.supply.number, id))
 
     async def _up_to_date(self, kernel: Kernel) -> None:
+        """What is now is on disk, and all of it has been looked at."""
         await self._lineage.settle()
-        if self._lineage.stale:
-            await self._lineage.take(kernel, self._work.supply.number)
+        notes = self._fold.lasting.notes.values()
+        if self._lineage.stale or any(note.kind == "assumed" for note in notes):
+            await self._lineage.take(kernel, self._work.supply.number, verify=True)
 
     async def outlook(self, at: Any) -> Diff:
         """What `restore(at)` would change, from the state of the latest snapshot."""
