@@ -44,6 +44,18 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _tell(name: str, event: KernelEnded | Restored | SnapshotFailed, text: str) -> None:
+    """In a notebook a restore is shown as what it is, a RestoreReport."""
+    from cave.display.live import in_notebook
+
+    if isinstance(event, Restored) and in_notebook():
+        from IPython.display import display
+
+        display(RestoreReport.of(event))  # type: ignore[no-untyped-call]
+    else:
+        _say(f"cave: {name!r}: {text}")
+
+
 class Session:
     """A durable Python session; made by `cave.open(name)`.
 
@@ -97,7 +109,7 @@ class Session:
         while not self._ended.empty():
             event = self._ended.get()
             if text := told(event):
-                _say(f"cave: {self.name!r}: {text}")
+                _tell(self.name, event, text)
 
     # -- cells and turns ---------------------------------------------------------------------
 

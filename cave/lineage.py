@@ -85,6 +85,17 @@ class Lineage:
         """Whether anything may have changed since the latest snapshot."""
         return self.on and self.journal.history.lasting.unsaved
 
+    @property
+    def assumes(self) -> bool:
+        """Whether the latest snapshot takes anything to be as it was without having looked."""
+        notes = self.journal.history.lasting.notes.values()
+        return self.on and any(note.kind == "assumed" for note in notes)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the latest snapshot may differ from what is in the kernel."""
+        return self.stale or self.assumes
+
     # -- taking ------------------------------------------------------------------------------
 
     async def take(

@@ -171,7 +171,7 @@ class AsyncSession(TimeTravel, Record):
         try:
             async with self._operation():
                 await self._flush_late()
-                await self._keep_all()
+                await self._keep_all(verify=self._lineage.unsure)
                 lost = await self._work.supply.end("closed")
                 await self._journal.append(SessionClosed(), sync=True)
                 self._closed = True  # who queues behind this finds it closed
@@ -336,7 +336,7 @@ class AsyncSession(TimeTravel, Record):
         """With `persistence="snapshot"` the kernel lives no longer than its work."""
         await self._retire_if_overdue()
         if self._settings.persistence == "snapshot":
-            await self._keep_all()
+            await self._keep_all(verify=self._lineage.unsure)
             if not self._lineage.stale:
                 await self._work.supply.end("asleep")
 
@@ -567,7 +567,7 @@ class AsyncSession(TimeTravel, Record):
         gives the variables that are lost, which no snapshot has."""
         async with self._operation():
             await self._flush_late()
-            await self._keep_all()
+            await self._keep_all(verify=self._lineage.unsure)
             lost = await self._work.supply.end("restart")
             await self._ready(news=True)
             return lost

@@ -65,15 +65,11 @@ class Tending:
     def _needed(self) -> bool:
         if not self._lineage.on:
             return False
-        return bool(self._stale or self._assumed or thinning.overdue(self._fold))
+        return bool(self._stale or self._lineage.assumes or thinning.overdue(self._fold))
 
     @property
     def _stale(self) -> bool:
         return self._lineage.under_way or self._lineage.stale
-
-    @property
-    def _assumed(self) -> bool:
-        return any(note.kind == "assumed" for note in self._fold.lasting.notes.values())
 
     async def _tend(self) -> None:
         await asyncio.sleep(QUIET)
@@ -82,7 +78,7 @@ class Tending:
                 await self._work(self._session.keep(verify=False))
             if thinning.overdue(self._fold):
                 await self._work(self._session.retire())
-            if self._assumed:
+            if self._lineage.assumes:
                 await asyncio.sleep(VERIFY)
                 await self._work(self._session.keep(verify=True))
 

@@ -114,8 +114,7 @@ class TimeTravel:
     async def _up_to_date(self, kernel: Kernel) -> None:
         """What is now is on disk, and all of it has been looked at."""
         await self._lineage.settle()
-        notes = self._fold.lasting.notes.values()
-        if self._lineage.stale or any(note.kind == "assumed" for note in notes):
+        if self._lineage.unsure:
             await self._lineage.take(kernel, self._work.supply.number, verify=True)
 
     async def outlook(self, at: Any) -> Diff:

@@ -32,7 +32,7 @@ class LiveTurn:
 
         `answer=False` leaves the answer to the caller, who prints it on stdout.
         """
-        if stream is None and _in_notebook():
+        if stream is None and in_notebook():
             from cave.display.notebook import NotebookFace
 
             return cls(NotebookFace())
@@ -60,7 +60,7 @@ class LiveTurn:
             face.close()
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Whether a Jupyter front end shows what this process displays."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()

@@ -85,7 +85,8 @@ class Kernel:
 
     async def alive(self) -> bool:
         """Whether the process lives now, not only as far as was heard."""
-        if self.death is None and not self._process.alive:
+        process = self._process
+        if self.death is None and (not process.alive or processes.doomed(process.pid)):
             await self._dead.wait()
         return self.death is None
 

@@ -52,6 +52,21 @@ def cpu(pid: int) -> float:
         return 0.0
 
 
+_EXITING = 0x4
+"""PF_EXITING of Linux's task flags."""
+_KILLED = 1 << (signal.SIGKILL - 1)
+
+
+def doomed(pid: int) -> bool:
+    """Whether the process has been killed and is only still to be seen."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        fields = stat.rpartition(")")[2].split()
+        return bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 class Process:
     """A handle on one process that is not fooled by its number being used again."""
 
