@@ -19,7 +19,7 @@ from cave.lineage import Lineage
 
 QUIET = 0.5
 """Seconds after which the session counts as idle."""
-VERIFY = 3.0
+VERIFY = 0.5
 """Seconds of idleness before what was assumed is looked at."""
 
 

@@ -26,7 +26,7 @@ from .work import Batch, Unit, Work
 _START, _SPEED = 1.5e-4, 3e7
 """Seconds for a small group, and bytes a second, that writing takes at most as a rule."""
 SPARE = 0.0007
-"""Seconds of an image for groups that no code has reached."""
+"""Seconds of processor time of an image for groups that no code has reached."""
 _KEPT = "hidden:"
 """Roots whose values are made anew when their state changes: held, so that ids stay true."""
 
@@ -232,7 +232,7 @@ class Taker:
         """Write these roots together. One that hangs and is interrupted becomes Lost."""
         names = tuple(names)
         values = {name: self._value(name, found) for name in names}
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             with self.guard(names[0] if names else ""):
                 written = pickler.write(values, self.world, inline=inline)
@@ -240,7 +240,7 @@ class Taker:
             return self._write_without_hanging(names, found, inline=inline)
         written.notes += self._notes_of_hung(names, found)
         places = [address_of(buffer) for buffer in written.buffers]
-        return Unit(names, written, places, time.perf_counter() - began, definitions=inline)
+        return Unit(names, written, places, time.thread_time() - began, definitions=inline)
 
     def _value(self, name: str, found: Mapping[str, Any]) -> Any:
         value = found[name]

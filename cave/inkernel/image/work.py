@@ -88,7 +88,7 @@ class Work:
     def do(self) -> None:
         """Write all that is to be written; groups without a base are never looked at twice."""
         self.write_touched()
-        self._end = time.perf_counter() + self._spare
+        self._end = time.thread_time() + self._spare
         self.look_at_others()
         self.write_definitions()
 
@@ -306,7 +306,7 @@ class Work:
         if self._end == math.inf:
             return True
         seconds += self._taker.buffers.cost(known) if known else 0
-        return time.perf_counter() + seconds <= self._end
+        return time.thread_time() + seconds <= self._end
 
     def _confirm(self, group: Group) -> None:
         self.confirmed.add(group.id)
