@@ -135,10 +135,20 @@ def test_a_fork_has_the_objects_and_a_life_of_its_own() -> None:
     """fork(at=1): same objects as after cell 1 with their sharing; neither sees the other's
     changes; the fork outlives the deletion of its parent."""
     s = cave.open("trunk")
-    s.run("x = [1]\ny = x\nopen('note.txt', 'w').write('hi')")
+    s.run(
+        "import os, sqlite3\nx = [1]\ny = x\nnote = open('note.txt', 'w+')\n"
+        "note.write('hi'); note.flush()\ndb = sqlite3.connect(os.path.abspath('t.db'))\n"
+        "db.execute('create table t(a)')\nlog = open(os.path.abspath('log.txt'), 'a')"
+    ).raise_for_error()
     s.run("x.append(2)")
     t = s.fork("branch", at=1)
-    assert t.run("y.append('t')\nprint(x, open('note.txt').read())").text.strip() == "[1, 't'] hi"
+    t.run(
+        "db.execute('insert into t values (1)'); db.commit(); log.write('t'); log.flush()\n"
+        "note.write('!'); note.flush()"
+    ).raise_for_error()
+    told = s.run("print(db.execute('select * from t').fetchall(), os.stat('log.txt').st_size)")
+    assert told.text.strip() == "[] 0"
+    assert t.run("y.append('t')\nprint(x, open('note.txt').read())").text.strip() == "[1, 't'] hi!"
     assert s["x"] == [1, 2]
     u = s.fork("now")
     assert u["y"] == [1, 2]

@@ -287,8 +287,9 @@ def make_memmap(
     """A memmap on its file, which is never made or cut."""
     import numpy as np
 
-    from . import remarks
+    from . import places, remarks
 
+    path = places.here(path)
     found = os.stat(path)
     made = np.memmap(path, dtype, "r" if mode == "r" else "r+", offset, shape, order)
     if (found.st_size, found.st_mtime_ns) != status:

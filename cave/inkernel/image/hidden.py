@@ -18,7 +18,7 @@ from . import hidden_libraries, hidden_process, hidden_shell, modules, remarks
 from .hidden_kind import Kind
 from .lost import Lost
 
-FIRST = ("hidden:environ", "hidden:cwd", "hidden:path")
+FIRST = ("hidden:home", "hidden:environ", "hidden:cwd", "hidden:path")
 """What reading depends on: where modules and files are found."""
 KINDS: list[Kind] = [
     *hidden_process.KINDS,

@@ -16,7 +16,7 @@ from array import array
 from typing import Any
 
 from .. import threads
-from . import secrets
+from . import places, secrets
 from .hidden_kind import Kind
 from .lost import Lost
 
@@ -84,6 +84,22 @@ class Environment(Kind):
                 os.environ[name] = text
 
 
+class Home(Kind):
+    """The session's own folder, where its kernels start: in a fork it is another."""
+
+    name = "home"
+    _start = ""
+
+    def remember(self) -> None:
+        self._start = os.getcwd()
+
+    def read(self) -> Any:
+        return self._start or None
+
+    def apply(self, value: Any) -> None:
+        places.moved(value or "", self._start)
+
+
 class WorkingDirectory(Kind):
     """Where relative paths start."""
 
@@ -101,7 +117,7 @@ class WorkingDirectory(Kind):
         return None if now == self._start else now
 
     def apply(self, value: Any) -> None:
-        wanted = value or self._start
+        wanted = places.here(value) if value else self._start
         try:
             if not wanted or os.getcwd() == wanted:
                 return
@@ -136,6 +152,7 @@ class Path(Kind):
             kept = [entry for entry in self._start if entry not in taken]
             added = [entry for entry in now[first:] if entry not in start]
             wanted = [*now[:first], *kept, *added]
+        wanted = [places.here(entry) if isinstance(entry, str) else entry for entry in wanted]
         if sys.path != wanted:
             sys.path[:] = wanted
 
@@ -426,6 +443,6 @@ def _restore(logger: Any, state: Any) -> None:
 
 
 KINDS: list[Kind] = [
-    Environment(), WorkingDirectory(), Path(), Limits(), Random(), Warnings(), Decimals(), Locale(),
-    Builtins(), Streams(), Signals(), Threads(), Tasks(), Logging(),
+    Home(), Environment(), WorkingDirectory(), Path(), Limits(), Random(), Warnings(), Decimals(),
+    Locale(), Builtins(), Streams(), Signals(), Threads(), Tasks(), Logging(),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .recipes_files import path_of
 from .remarks import gone
 from .rules import rule
@@ -104,6 +105,7 @@ def make_zip(root: str, source: Any, kind: type) -> Any:
 
     if isinstance(source, Lost):
         return source
+    source = here(source) if isinstance(source, str) else source
     if source is None or (isinstance(source, str) and not os.path.exists(source)):
         return gone(root, "zipfile.ZipFile", f"the archive {source!r} is gone")
     made = zipfile.ZipFile(source)
@@ -141,6 +143,7 @@ def make_tar(root: str, source: Any) -> Any:
     """A tar archive that is read."""
     import tarfile
 
+    source = here(source) if isinstance(source, str) else source
     if not isinstance(source, str) or not os.path.exists(source):
         return gone(root, "tarfile.TarFile", f"the archive {source!r} is gone")
     return tarfile.open(source)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import secrets
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .recipes_processes import losing
 from .remarks import gone, remark
 from .rules import rule
@@ -52,6 +53,7 @@ def make_duckdb(root: str, path: str, readonly: Any, attached: list[tuple[str, A
     """A connection to the file of that path."""
     import duckdb
 
+    path = here(path)
     if not os.path.exists(path):
         return gone(root, "duckdb.DuckDBPyConnection", f"the database {path!r} is gone")
     made = duckdb.connect(path, read_only=readonly)
@@ -142,6 +144,8 @@ def make_engine(root: str, parts: dict[str, Any], password: Any, state: dict[str
     if secret is None and password != "":
         what = "" if password is None else f": the environment has no {password[0]}"
         remark("changed", root, "sqlalchemy.engine.base.Engine", f"it has no password{what}")
+    if isinstance(parts["database"], str) and not parts["host"]:
+        parts = {**parts, "database": here(parts["database"])}
     url = sqlalchemy.URL.create(password=secret, **parts)
     pool = dict(state["pool"])
     made = sqlalchemy.create_engine(url, **pool, **state["settings"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .remarks import gone, remark
 from .rules import rule
 
@@ -211,6 +212,7 @@ def _deleted(pickler: Pickler, obj: io.FileIO) -> Any:
 @frozen
 def make_raw_file(root: str, path: str, given: Any, mode: str, facts: Facts | None) -> Any:
     """A file that is there already, opened again without truncating or making it."""
+    path, given = here(path), here(given) if isinstance(given, str) else given
     if not os.path.exists(path):
         return gone(root, "file", f"the file {path!r} is gone")
     if facts is not None and (now := _facts(path)) is not None and now != facts:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .recipes_processes import losing
 from .remarks import gone
 from .rules import rule
@@ -55,6 +56,7 @@ def make_image(root: str, path: str) -> Any:
     """An image of several frames, opened from its file."""
     from PIL import Image
 
+    path = here(path)
     if not os.path.exists(path):
         return gone(root, "PIL.Image", f"the file {path!r} is gone")
     return Image.open(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .recipes_processes import losing
 from .remarks import gone, remark
 from .rules import rule
@@ -148,7 +149,7 @@ def make_sqlite(root: str, kind: Any, source: Any, detect: int) -> Any:
     """A connection to the file of that path, or to a new database with that content."""
     import sqlite3
 
-    path = source if isinstance(source, str) else ":memory:"
+    path = here(source) if isinstance(source, str) else ":memory:"
     if path != ":memory:" and not os.path.exists(path):
         return gone(root, "sqlite3.Connection", f"the database {path!r} is gone")
     # it may have been used in several threads: that cannot be told, and must go on working
@@ -170,7 +171,7 @@ def fill_sqlite(made: Any, state: dict[str, Any]) -> None:
     for name, path in state["attached"].items():
         quoted = name.replace('"', '""')
         try:
-            made.execute(f'ATTACH ? AS "{quoted}"', (path,))
+            made.execute(f'ATTACH ? AS "{quoted}"', (here(path),))
         except sqlite3.Error as exc:
             remark("lost", "", "sqlite3.Connection", f"{path!r} cannot be attached again: {exc}")
     for name, value in state["settings"].items():

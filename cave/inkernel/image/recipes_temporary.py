@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
 from .lost import Lost
+from .places import here
 from .remarks import gone
 from .rules import rule
 
@@ -179,6 +180,7 @@ def make_file_map(root: str, path: str, length: int, offset: int, writable: Any)
     """A file's pages."""
     import mmap
 
+    path = here(path)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     try:
         fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
