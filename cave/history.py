@@ -266,9 +266,13 @@ class History:
                 self.cells[n] = replace(self.cells[n], durable=True)
 
     def _restored(self, event: Restored) -> None:
-        self.variables = {v.name: v for v in event.variables}
+        before, self.variables = self.held, {v.name: v for v in event.variables}
         self.held = dict(self.variables)
-        self.lost = tuple(v for v in self.lost if v.name not in self.variables)
+        gone = {n.name for n in event.notes if n.kind == "lost" and not n.path}
+        self.lost = (
+            *(v for v in self.lost if v.name not in self.variables and v.name not in gone),
+            *(before[name] for name in before if name in gone and name not in self.variables),
+        )
         self._note(event)
 
     def _output_late(self, event: OutputLate) -> None:

@@ -119,7 +119,9 @@ class Lasting:
         self.of_cell.setdefault(event.cell, event.snapshot)
         held = [change for change in self._changes if change.seq <= event.upto]
         self._changes = self._changes[len(held) :]
-        self.changed[event.snapshot] = frozenset().union(*(change.names for change in held))
+        self.changed[event.snapshot] = frozenset(event.missed).union(
+            *(change.names for change in held)
+        )
         self.made_durable = [change.cell for change in held if change.cell is not None]
         self.fresh, self.failure, self.notes = False, "", worst(event.notes)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cave import failpoints
+from cave import failpoints, moments
 from cave.errors import KernelDied, SnapshotCorrupt, SnapshotError, StaleImage, StoreError
 from cave.events import (
     Event,
@@ -22,8 +22,9 @@ from cave.events import (
     SnapshotCommitted,
     SnapshotFailed,
     SnapshotsRetired,
+    Variable,
 )
-from cave.image import Image, Note
+from cave.image import Image, Load, Note
 from cave.journal import Journal
 from cave.ports import Kernel
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 SOON = 2.0
 """Seconds that a caller who would rather not wait does wait for a snapshot."""
 DISTRUST = 3
-"""Snapshots that are tried, newest first, before the session starts with nothing."""
+"""Snapshots whose manifest is good that are tried, newest first, before the session starts
+with nothing."""
 
 
 @dataclass(slots=True)
@@ -115,29 +117,43 @@ class Lineage:
         it takes its time and `wait` is not set: then `settle` is to be called.
         """
         await self.settle()
+        again = self._whole
+        while True:
+            try:
+                await self._begin(kernel, number, name=name, verify=verify, background=not wait)
+                if not wait and not await self._soon():
+                    return None
+                return await self._settled(sync=sync, last=last)
+            except KernelDied:
+                return None
+            except StoreError as error:
+                if again or not self._whole:
+                    await self.failed(error, sync=sync)
+                    return None
+                again = True
+
+    async def _begin(
+        self, kernel: Kernel, number: int, *, name: str, verify: bool, background: bool
+    ) -> None:
+        """Have an image on its way to disk."""
         lasting, clock = self.journal.history.lasting, self.journal.clock
         began, cell, upto = clock.monotonic(), lasting.last_cell, lasting.seq
-        try:
-            capture = await kernel.snapshot(
-                id=_new_id(cell),
-                base=None if self._whole else lasting.image,
-                lease=self.journal.lease,
-                verify=verify,
-                background=not wait,
-            )
-        except KernelDied:
-            return None
-        except StoreError as error:
-            await self.failed(error, sync=sync)
-            return None
+        capture = await kernel.snapshot(
+            id=_new_id(cell),
+            base=None if self._whole else lasting.image,
+            lease=self.journal.lease,
+            verify=verify,
+            background=background,
+        )
         failpoints.hit("snapshot.after_image")
         work = self._write(capture.image(), cell, name)
         self._taken = Taken(cell, upto, name, number, began, asyncio.ensure_future(work))
-        if not wait:
-            await asyncio.wait({self._taken.work}, timeout=SOON)
-            if not self._taken.work.done():
-                return None
-        return await self.settle(sync=sync, last=last)
+
+    async def _soon(self) -> bool:
+        """Whether what is on its way is there before long."""
+        assert self._taken is not None
+        await asyncio.wait({self._taken.work}, timeout=SOON)
+        return self._taken.work.done()
 
     def _write(
         self, given: Awaitable[Image], cell: int, name: str
@@ -181,20 +197,25 @@ class Lineage:
             await asyncio.wait({self._taken.work})
 
     async def settle(self, *, sync: bool = True, last: bool = False) -> SnapshotCommitted | None:
-        """Journal the snapshot that is on its way, if one is."""
+        """Journal the snapshot that is on its way, if one is, or that it failed."""
+        try:
+            return await self._settled(sync=sync, last=last)
+        except KernelDied:
+            return None
+        except StoreError as error:
+            await self.failed(error, sync=sync)
+            return None
+
+    async def _settled(self, *, sync: bool, last: bool) -> SnapshotCommitted | None:
         taken = self._taken
         if taken is None:
             return None
         try:
             image, manifest = await asyncio.shield(taken.work)
-        except KernelDied:
+        except (KernelDied, StoreError) as error:
             self._taken = None
-            return None
-        except StoreError as error:
-            self._taken = None
-            self._whole = isinstance(error, SnapshotCorrupt)
-            await self.failed(error, sync=sync)
-            return None
+            self._whole = isinstance(error, SnapshotError)
+            raise
         self._taken, self._whole = None, False
         failpoints.hit("snapshot.before_event")
         await self.journal.append(self._event(taken, image, manifest), sync=sync, last=last)
@@ -245,23 +266,35 @@ class Lineage:
         number: int,
         *,
         reason: RestoreReason,
+        deadly: Collection[str] = (),
     ) -> Restored | None:
-        """Bring the latest namespace that can be read into a new kernel.
+        """Bring the latest namespace that can be read into a new kernel, without the groups
+        that are `deadly`.
 
         None when there is none. Raises `KernelDied`.
         """
         failures: list[str] = []
+        distrust = 0
         try:
-            for id in self.journal.history.lasting.line[:DISTRUST]:
+            for id in self.journal.history.lasting.line:
                 try:
                     target = await self.manifest(id)
-                    return await self._load(kernel, number, target, reason, failures=failures)
+                except StoreError as error:  # found out at once: as many as there are
+                    failures.append(str(error))
+                    continue
+                try:
+                    return await self._load(
+                        kernel, number, target, reason, failures=failures, deadly=deadly
+                    )
                 except StoreError as error:
                     failures.append(str(error))
+                    distrust += 1
+                    if distrust == DISTRUST:
+                        break
         finally:
             await self._forget_plan()
         if failures:
-            await self.give_up(number, reason, "; ".join(failures))
+            await self.give_up(number, reason, _why(failures))
         return None
 
     def prepare(self) -> None:
@@ -294,12 +327,19 @@ class Lineage:
     async def go_to(self, kernel: Kernel, number: int, id: str) -> Restored:
         """Bring the namespace of a live kernel to an earlier moment. Raises `SnapshotError`."""
         target = await self.manifest(id)
-        image = self.journal.history.lasting.image
-        live = await self.manifest(image) if image is not None else None
+        live = await self._live()
         try:
             return await self._load(kernel, number, target, "asked", live=live)
         except StaleImage:  # something has changed that no cell was seen to reach
             return await self._load(kernel, number, target, "asked")
+
+    async def _live(self) -> Manifest | None:
+        """What is known of the kernel's namespace; nothing where that file is damaged."""
+        image = self.journal.history.lasting.image
+        try:
+            return None if image is None else await self.manifest(image)
+        except StoreError:
+            return None
 
     async def _load(
         self,
@@ -310,28 +350,26 @@ class Lineage:
         *,
         live: Manifest | None = None,
         failures: Sequence[str] = (),
+        deadly: Collection[str] = (),
     ) -> Restored:
         began = self.journal.clock.monotonic()
         versions = target.versions(kernel.facts.python, await kernel.versions(target.packages))
         plan = await self._planned(target, live)
-        cells = {v.name: v.cell for v in target.variables}
+        later = self._later(target, failures) if failures else ()
         try:
-            load = replace(plan.load, cells=cells)
+            if reason == "asked" and plan.damaged:
+                raise _damaged(target.id, plan.damaged)
+            load = self._wanted(plan, deadly, [n for n in later if n.kind == "lost"])
             found = await kernel.restore(load, lease=self.journal.lease)
         finally:
             plan.close()
-        notes = [*_notes(target), *load.lost, *found]
-        notes += [
-            Note("changed", v.name, v.type, f"an older snapshot was used: {why}")
-            for why in failures
-            for v in target.variables
-        ]
+        notes = [*_notes(target), *load.lost, *found, *later]
         event = Restored(
             snapshot=target.id,
             cell=target.cell,
             reason=reason,
             kernel=number,
-            variables=target.variables,
+            variables=self._known(target, load.lost),
             kept=plan.same,
             notes=tuple(dict.fromkeys(notes)),
             versions=versions,
@@ -339,6 +377,56 @@ class Lineage:
         )
         await self.journal.append(event, sync=True)
         return event
+
+    def _wanted(self, plan: Plan, deadly: Collection[str], lost: Sequence[Note]) -> Load:
+        """What is loaded: nothing that is deadly, nor what needs it."""
+        groups = {group.id: group for group in plan.target.groups}
+        if any(groups[id].definitions for id in deadly if id in groups):
+            deadly = {*deadly, *(group.id for group in groups.values() if group.uses)}
+        types = {v.name: v.type for v in plan.target.variables} | self._types()
+        notes = [n if n.type != "unknown" else replace(n, type=types.get(n.name, n.type))
+                 for n in plan.load.lost]  # fmt: skip
+        notes += [
+            Note("lost", name, types.get(name, "object"), "reading it ended the kernel")
+            for group in plan.load.groups
+            if group.id in deadly
+            for name in group.names
+        ]
+        return replace(
+            plan.load,
+            groups=tuple(group for group in plan.load.groups if group.id not in deadly),
+            lost=(*notes, *lost),
+            cells={v.name: v.cell for v in self._known(plan.target, lost)},
+        )
+
+    def _types(self) -> dict[str, str]:
+        return {v.name: v.type for v in self.journal.history.held.values()}
+
+    def _known(self, target: Manifest, lost: Sequence[Note]) -> tuple[Variable, ...]:
+        """The variables of a snapshot, and others that are lost, as the journal knows them."""
+        held, there = self.journal.history.held, {v.name for v in target.variables}
+        variables = [held.get(v.name, v) if v.type == "unknown" else v for v in target.variables]
+        others = [n.name for n in lost if n.name in held and n.name not in there]
+        return (*variables, *(held[name] for name in others))
+
+    def _later(self, target: Manifest, failures: Sequence[str]) -> tuple[Note, ...]:
+        """What may differ from the latest snapshot where an older one is used."""
+        history, why = self.journal.history, f"an older snapshot is used: {_why(failures)}"
+        seen = moments.changed_between(history, target.id, history.lasting.latest)
+        notes = []
+        for v in target.variables:
+            if seen is None or v.name in seen:
+                notes.append(Note("changed", v.name, v.type, f"cells have changed it, and {why}"))
+            else:
+                unseen = f"no cell was seen to change it, but {why}"
+                notes.append(Note("assumed", v.name, v.type, unseen))
+        there = {v.name for v in target.variables}
+        notes += [
+            Note("lost", v.name, v.type, f"made after cell {target.cell}, and {why}")
+            for v in history.held.values()
+            if v.name not in there
+        ]
+        return tuple(notes)
 
     async def give_up(self, number: int, reason: RestoreReason, why: str) -> None:
         """Journal that nothing could be brought back, and of what."""
@@ -379,6 +467,19 @@ class Lineage:
         lasting = self.journal.history.lasting
         latest = lasting.snapshots.get(lasting.latest) if self.on else None
         return latest.cell if latest else None
+
+
+def _why(failures: Sequence[str]) -> str:
+    more = len(failures) - 1
+    return failures[0] + (f" (nor can {more} others be used)" if more else "")
+
+
+def _damaged(id: str, notes: Sequence[Note]) -> SnapshotCorrupt:
+    names = ", ".join(dict.fromkeys(note.name for note in notes))
+    return SnapshotCorrupt(
+        f"snapshot {id} is damaged, so that it lacks {names} ({notes[0].reason}); nothing was "
+        f"changed; s.fork('another', at={id!r}) gives a session with the rest of it"
+    )
 
 
 def _new_id(cell: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from cave.events import Restored, RestoreReason, SnapshotCommitted, Variable
-from cave.image import Note, worst
+from cave.image import worst
 from cave.turn import Shown
 
 
@@ -121,8 +121,11 @@ class RestoreReport(Shown):
             reason = note.reason if note else ""
             entry = Entry(variable.name, variable.type, variable.cell, reason)
             kinds.setdefault(kind, []).append(entry)
+        gone = tuple(gone)
+        cells = {variable.name: variable.cell for variable in gone}
         for note in notes.values():
-            kinds.setdefault(note.kind, []).append(_entry(note))
+            entry = Entry(note.name, note.type, cells.get(note.name), note.reason)
+            kinds.setdefault(note.kind, []).append(entry)
         late = f"made after the snapshot, which holds the namespace after cell {event.cell}"
         kinds.setdefault("lost", []).extend(
             Entry(v.name, v.type, v.cell, late) for v in gone
@@ -147,7 +150,10 @@ class RestoreReport(Shown):
         """All of it in lines: counts of what is well, names of what is not."""
         well = [f"{len(self.restored)} restored"] if self.restored else []
         well += [f"{len(self.kept)} kept as they are"] if self.kept else []
-        lines = [f"the namespace is as after cell {self.cell}: {', '.join(well) or 'empty'}"]
+        if not well:
+            amiss = self.rebuilt or self.changed or self.assumed or self.lost
+            well = ["nothing came back as it was" if amiss else "empty"]
+        lines = [f"the namespace is as after cell {self.cell}: {', '.join(well)}"]
         for name in ("rebuilt", "changed", "assumed", "lost"):
             lines += [f"{name}: {entry}" for entry in getattr(self, name)]
         lines += [f"{name} was {then}, is {now}" for name, then, now in self.versions]
@@ -163,7 +169,3 @@ class RestoreReport(Shown):
             if isinstance(value := getattr(self, f.name), tuple) and value and f.name != "versions"
         ]
         return f"<RestoreReport after cell {self.cell}: {', '.join(counts) or 'empty'}>"
-
-
-def _entry(note: Note) -> Entry:
-    return Entry(note.name, note.type, None, note.reason)
