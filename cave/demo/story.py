@@ -101,8 +101,6 @@ def _kill_the_kernel(session: cave.Session) -> None:
     os.kill(pid, signal.SIGKILL)
     count = len(session.vars)
     _say(f"Kernel {session.kernel.pid} serves the session now, with {count} variables.")
-    if session.last_restore is not None:
-        click.echo(textwrap.indent(visible(str(session.last_restore)), "    "))
 
 
 def _kept(session: cave.Session, request: Request, turn: Turn) -> bool:

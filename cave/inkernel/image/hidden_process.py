@@ -92,6 +92,7 @@ class Home(Kind):
 
     def remember(self) -> None:
         self._start = os.getcwd()
+        places.remember(self._start)
 
     def read(self) -> Any:
         return self._start or None

@@ -6,6 +6,7 @@ import os
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from . import places
 from .frozen import frozen
 from .lost import Lost
 from .places import here
@@ -60,7 +61,7 @@ def _content(obj: Any) -> bytes:
 
 
 def _told(obj: Any, path: str, *, in_memory: bool, missing: list[str]) -> str:
-    told = [f"opened again on {path!r}"]
+    told = [f"opened again on {places.told(path)!r}"]
     if in_memory:
         told = ["a new database in memory with the same content, shared with no other connection"]
     if obj.in_transaction:
