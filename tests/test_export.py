@@ -238,7 +238,7 @@ def test_another_file_is_kept(tmp_path: Path, name: str, content: bytes) -> None
 
 def test_an_unknown_suffix_names_the_known_ones(tmp_path: Path) -> None:
     """The form follows the suffix; another one is refused with those that there are."""
-    with pytest.raises(ConfigError, match=r"\.ipynb or \.py"):
+    with pytest.raises(ConfigError, match=r"\.ipynb, \.py or \.dill"):
         export(story(), tmp_path / "q3.docx", name="q3")
 
 
