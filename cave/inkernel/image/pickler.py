@@ -10,7 +10,6 @@ stream as buffers. What nests too deeply is written by worklist instead (see `de
 from __future__ import annotations
 
 import copyreg
-import itertools
 import pickle
 import sys
 import types
@@ -23,7 +22,7 @@ from ..byvalue import Sink
 from ..codec import uncollected
 from . import members, rules
 from .definitions import Definitions, findable
-from .lost import make_lost
+from .lost import Lost, make_lost
 from .makers import definition, fill_container
 
 LARGE = 64 << 10
@@ -149,6 +148,8 @@ class Pickler(pickle.Pickler):
 
     def _handler(self, kind: type) -> Callable[[Pickler, Any], Any]:
         _load_rules()
+        if kind is Lost:
+            return _lost_before
         library = kinds.library(kind)
         if library not in ("builtins", "__main__"):
             self.libraries.add(library)
@@ -218,6 +219,16 @@ def _load_rules() -> None:
     from . import ready  # rules need this module
 
     ready.load()
+
+
+def _lost_before(pickler: Pickler, obj: Lost) -> Any:
+    """What did not come back an earlier time does not become exact by being written again."""
+    reduced = obj.__reduce__()
+    _, name, reason, _ = reduced[1]
+    note = Note("lost", pickler.root, name, reason)
+    pickler.notes.append(note)
+    pickler.losses.append((obj, note))
+    return reduced
 
 
 def _class(pickler: Pickler, obj: type) -> Any:
@@ -292,53 +303,72 @@ def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = 
     for an object: what cannot go becomes Lost, with a note.
     """
     definitions.settle()
-    refused: dict[int, tuple[Any, str]] = {}
+    attempt = _Attempt(dict(roots))
+    while True:
+        written = attempt.write(definitions, inline=inline)
+        if written is not None:
+            return written
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Writing a group until it succeeds; each failure leaves something out, so it ends."""
+
+    roots: dict[str, Any]
+    number: int = 0
+    kind: type[Pickler] = Pickler
+    refused: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    """Objects that an earlier attempt failed at; reducing them gives a placeholder."""
     memory: Any = None
-    kind = Pickler
-    for attempt in itertools.count():
+    lost: list[tuple[Any, Note]] = field(default_factory=list)
+    """Roots that a placeholder has replaced."""
+
+    def write(self, definitions: Definitions, *, inline: bool) -> Written | None:
+        """One more attempt; None when there must be another."""
         file = Sink()
-        pickler = kind(file, definitions, inline=inline)
-        pickler.refused = refused
-        pickler.memory = memory
+        pickler = self.kind(file, definitions, inline=inline)
+        pickler.refused, pickler.memory = self.refused, self.memory
         pickler.watch()
+        self.number += 1
         try:
             with uncollected():
                 file.extend(pickler.magic)
-                pickler.dump(pickler.begin({_Name(name): obj for name, obj in roots.items()}))
+                pickler.dump(pickler.begin({_Name(n): obj for n, obj in self.roots.items()}))
             again = None if pickler.memory is None else pickler.memory.again()
-            if again is None or attempt >= _RETRIES:
-                return _finish(pickler, file, roots)
-            memory = again
+            if again is None or self.number > _RETRIES:
+                pickler.losses += self.lost
+                pickler.notes += [note for _, note in self.lost]
+                return _finish(pickler, file, self.roots)
+            self.memory = again
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if isinstance(error, RecursionError) and kind is Pickler:
-                kind = _deep()
+            if isinstance(error, RecursionError) and self.kind is Pickler:
+                self.kind = _deep()
             else:
-                refused = _blame(pickler, error, refused, attempt, roots)
-    raise AssertionError
+                self._blame(pickler, error)
+        return None
+
+    def _blame(self, pickler: Pickler, error: BaseException) -> None:
+        """Leave out the object that was the last; if that was no help, whole roots."""
+        last = pickler.last
+        if self.number <= _RETRIES and last is not None and id(last) not in self.refused:
+            self.refused = {**self.refused, id(last): (last, why(error))}
+            return
+        gone = {id(obj) for obj, _ in self.lost}
+        left = [name for name, obj in self.roots.items() if id(obj) not in gone]
+        if not left:
+            raise AssertionError("placeholders can always be written") from error
+        for name in [pickler.root] if pickler.root in left else left:
+            kind = rules.full_name(type(self.roots[name])).removeprefix("builtins.")
+            self.roots[name] = Lost(name, kind, why(error))
+            self.lost.append((self.roots[name], Note("lost", name, kind, why(error))))
 
 
 def _deep() -> type[Pickler]:
     from . import deep  # needs this module
 
     return deep.DeepPickler
-
-
-def _blame(
-    pickler: Pickler,
-    error: BaseException,
-    refused: dict[int, tuple[Any, str]],
-    attempt: int,
-    roots: Mapping[str, Any],
-) -> dict[int, tuple[Any, str]]:
-    """What to leave out at the next attempt: the object that was the last, then whole roots."""
-    if attempt < _RETRIES and pickler.last is not None:
-        last = pickler.last
-        if id(last) not in refused:
-            return {**refused, id(last): (last, why(error))}
-    bad = pickler.root
-    return refused | {id(roots[bad]): (roots[bad], why(error))}
 
 
 def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:

@@ -238,7 +238,6 @@ class Taker:
                 written = pickler.write(values, self.world, inline=inline)
         except KeyboardInterrupt:
             return self._write_without_hanging(names, found, inline=inline)
-        written.notes += self._notes_of_hung(names, found)
         places = [address_of(buffer) for buffer in written.buffers]
         return Unit(names, written, places, time.thread_time() - began, definitions=inline)
 
@@ -257,13 +256,6 @@ class Taker:
             for name in names:
                 self.write((name,), found, inline=inline)
         return self.write(names, found, inline=inline)
-
-    def _notes_of_hung(self, names: Iterable[str], found: Mapping[str, Any]) -> list[Any]:
-        return [
-            pickler.Note("lost", name, _type(found[name]), self._hung[name])
-            for name in names
-            if name in self._hung
-        ]
 
     def hung_again(self, rebound: set[str]) -> None:
         """Names that were rebound since they hung are tried again."""
