@@ -12,6 +12,7 @@ natural builtin too, so that callers may catch whichever they know.
     ├── LeaseLost (RuntimeError)          another process took the session over
     ├── KernelStartError (RuntimeError)   the kernel did not come up
     ├── KernelDied (RuntimeError)         the kernel's process ended
+    │   └── DiedReading                   while it read variables of a snapshot
     ├── CellError (RuntimeError)          an exception raised by a cell, as a value
     ├── CellTimeout (TimeoutError)        a cell passed its time limit
     ├── CellInterrupted (RuntimeError)    a cell was interrupted before it ended
@@ -33,6 +34,7 @@ A message says what happened, to which name, and what to type next.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 
 class CaveError(Exception):
@@ -86,6 +88,16 @@ class KernelDied(CaveError, RuntimeError):
         super().__init__(message)
         self.signal = signal
         self.status = status
+
+
+class DiedReading(KernelDied):
+    """The kernel's process ended while it read variables that are stored together."""
+
+    def __init__(self, died: KernelDied, group: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{died}, when it read {', '.join(names)}", signal=died.signal, status=died.status
+        )
+        self.group = group
 
 
 class CellError(CaveError, RuntimeError):

@@ -9,11 +9,12 @@ anything new is written, and every variable that went with a kernel is named in
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from cave.errors import KernelDied, KernelStartError, StoreError
+from cave.errors import DiedReading, KernelDied, KernelStartError, StoreError
 from cave.events import (
     CellFinished,
     CellOutput,
@@ -76,7 +77,10 @@ class KernelView:
 
 
 RESTORES = 2
-"""Kernels that may die of a restore before the session starts with nothing."""
+"""Kernels that may die of a restore, none knows of what, before the session starts with
+nothing; and of the same variables, before it goes on without those."""
+DEATHS = 8
+"""Kernels that may die of a restore in all."""
 
 _REASONS: dict[str, RestoreReason] = {"died": "death", "restart": "restart"}
 
@@ -135,21 +139,27 @@ class Supply:
         return self.kernel
 
     async def _bring_back(self) -> None:
-        """Restore the latest snapshot into a new kernel; one that it kills gets none."""
-        ended = self.journal.history.last_end
-        for _ in range(RESTORES):
+        """Restore the latest snapshot into a new kernel, without what has ended others."""
+        reason = _reason(self.journal.history.last_end)
+        deaths: Counter[str] = Counter()
+        deadly: set[str] = set()
+        while deaths[""] < RESTORES and deaths.total() < DEATHS:
             assert self.kernel is not None
-            kernel, reason = self.kernel, _reason(ended)
+            kernel = self.kernel
             try:
-                await self.lineage.bring_back(kernel, self.number, reason=reason)
-            except KernelDied:
+                await self.lineage.bring_back(kernel, self.number, reason=reason, deadly=deadly)
+            except KernelDied as died:
+                group = died.group if isinstance(died, DiedReading) else ""
+                deaths[group] += 1
+                if group and (deadly or deaths[group] == RESTORES):
+                    deadly.add(group)
                 await kernel.alive()
                 assert kernel.death is not None
                 await self.bury(kernel.death)
                 await self._start()
             else:
                 return
-        await self.lineage.give_up(self.number, _reason(ended), "restoring it ended the kernel")
+        await self.lineage.give_up(self.number, reason, "restoring it ended the kernel")
 
     async def _let_go_of_stale(self) -> None:
         serving = self.journal.history.kernel

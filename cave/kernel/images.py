@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cave.errors import KernelDied, SnapshotError, StaleImage
+from cave.errors import DiedReading, KernelDied, SnapshotError, StaleImage
 from cave.image import Image, ImageBuffer, ImageGroup, Load, Note
 from cave.kernel import door
 from cave.kernel.client import Client, Refused
@@ -82,6 +83,23 @@ async def _filled(pipe: int, limit: float) -> bool:
     finally:
         loop.remove_reader(pipe)
         os.close(pipe)
+
+
+@contextlib.contextmanager
+def _progress(folder: Path) -> Iterator[tuple[str | None, Callable[[], int]]]:
+    """A file in which a kernel notes what it reads, and what it noted last."""
+    try:
+        fd, path = tempfile.mkstemp(dir=folder)
+        os.pwrite(fd, bytes(8), 0)  # the kernel needs no space then
+    except OSError:
+        yield None, lambda: 0
+        return
+    try:
+        yield path, lambda: int.from_bytes(os.pread(fd, 8, 0), "little")
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
 
 
 class Images:
@@ -156,7 +174,16 @@ class Images:
         if blob.nbytes >= _INLINE or load.files:
             await asyncio.to_thread(self._give, content, blob, load.files)
         buffers = [] if content["token"] or not blob.nbytes else [blob]
-        reply = await self._ask("cave_restore_request", content, lease=lease, buffers=buffers)
+        with _progress(Path(self._record.runtime)) as (content["progress"], number):
+            try:
+                reply = await self._ask(
+                    "cave_restore_request", content, lease=lease, buffers=buffers
+                )
+            except KernelDied as died:
+                if not 0 < (at := number()) <= len(load.groups):
+                    raise
+                group = load.groups[at - 1]
+                raise DiedReading(died, group.id, group.names) from died
         if stale := reply.content.get("stale"):
             raise Stale([str(one) for one in stale] if isinstance(stale, list) else ["?"])
         return _notes(reply.content.get("notes"))

@@ -74,19 +74,29 @@ class Load:
     notes: list[Note] = field(default_factory=list)
 
 
-def load(taker: Taker, shell: Any, wanted: Load) -> tuple[list[Note], set[str], Callable[[], None]]:
+def _nowhere(_serial: int) -> None:
+    pass
+
+
+def load(
+    taker: Taker, shell: Any, wanted: Load, tell: Callable[[int], None] = _nowhere
+) -> tuple[list[Note], set[str], Callable[[], None]]:
     """Make the namespace that of `wanted`; notes, the names that stayed, and what is to be
-    called before code of the user runs: memory is watched from then on. Raises `Stale`."""
+    called before code of the user runs: memory is watched from then on. Raises `Stale`.
+
+    `tell` hears the number of each group (from 1) before it is read, and 0 after the last."""
     if stale := taker.stale(wanted.keep):
         raise Stale(stale)
     kept = [taker.groups[id] for id in wanted.keep]
     world = _world(taker, kept)
     made = [_Made(group, taker) for group in wanted.groups]
     loaded: dict[str, Any] = {}
-    for one in made:
+    for number, one in enumerate(made, 1):
+        tell(number)
         loaded.update(_read(one, world, taker, wanted.notes))
         if any(name in roots.FIRST for name in one.group.names):
             wanted.notes += roots.begin(loaded)
+    tell(0)
     for note in wanted.lost:
         loaded[note.name] = Lost(note.name, note.type, note.reason)
     stay = {name for group in kept for name in group.names}
@@ -241,6 +251,22 @@ def _fill(address: int, fd: int, offset: int, count: int) -> None:
 
 
 # -- the request -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def telling(path: str | None) -> Iterator[Callable[[int], None]]:
+    """Writes numbers where the host finds the last one, should this process end."""
+    fd = -1 if path is None else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def tell(serial: int) -> None:
+        if fd >= 0:
+            os.pwrite(fd, serial.to_bytes(8, "little"), 0)
+
+    try:
+        yield tell
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 @contextlib.contextmanager

@@ -106,8 +106,11 @@ class Images:
         fds = [fd for token in content["tokens"] for fd in door.claim_all(token)]
         with load.given(content, _parts(content, parent["buffers"], door), fds) as wanted:
             try:
-                with self._kernel.interrupts.only_aimed():
-                    notes, stay, watch = load.load(self.taker, self._kernel.shell, wanted)
+                with (
+                    self._kernel.interrupts.only_aimed(),
+                    load.telling(content.get("progress")) as tell,
+                ):
+                    notes, stay, watch = load.load(self.taker, self._kernel.shell, wanted, tell)
             except load.Stale as stale:
                 return {"stale": list(stale.ids), "notes": []}, []
         self._after.append(watch)

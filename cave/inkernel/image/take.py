@@ -221,7 +221,10 @@ class Taker:
         self._touched.take(self._shell)
         serials = [group.serial for group in now]
         self._namer.serials = max([self._namer.serials, *serials])
-        self._settle(now, roots.roots(self._shell))
+        found = roots.roots(self._shell)
+        self._settle(now, found)
+        for name in found.keys() - self.owner.keys():
+            del self._ids[name]  # what came back in no group, as lost, is new to the next image
         self._touched.beside(self._shell)
 
     # -- writing ---------------------------------------------------------------------------------
