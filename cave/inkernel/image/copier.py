@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import threads
-from . import pages
+from . import maps
 from .buffers import address_at
 
 if TYPE_CHECKING:
@@ -128,7 +128,10 @@ def _jobs(parts: Parts) -> dict[int, Job]:
         for at, view in enumerate(parts.views)
         if view.nbytes >= _LARGE
     }
-    fit = pages.are_private([(job[0], job[0] + job[1]) for job in large.values()])
+    if sum(size for _, size, _ in large.values()) < WORTH:
+        return {}
+    wanted = [(address, address + size) for address, size, _ in large.values()]
+    fit = maps.are_private(wanted, files=True)
     return {at: job for (at, job), good in zip(large.items(), fit, strict=True) if good}
 
 

@@ -13,13 +13,14 @@ Pages are whole: the parts of a buffer in its first and last page are for others
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 import errno
 import mmap
 import os
 import platform
 import struct
+
+from . import maps
 
 PAGE = mmap.PAGESIZE
 CHUNK = 64 << 10
@@ -160,43 +161,15 @@ class Pages:
     def trackable(self, wanted: list[Range]) -> list[bool]:
         """Whether nobody else can change that memory: private, and of no file but ours."""
         found = [self._is_own(one) for one in wanted]
-        if not all(found):
-            maps = _maps()
-            found = [own or _covered(one, maps) for own, one in zip(found, wanted, strict=True)]
-        return found
+        others = iter(
+            maps.are_private(
+                [one for own, one in zip(found, wanted, strict=True) if not own], files=False
+            )
+        )
+        return [own or next(others) for own in found]
 
     def _is_own(self, one: Range) -> bool:
         return any(low <= one[0] and one[1] <= high for low, high in self.own)
-
-
-def are_private(wanted: list[Range]) -> list[bool]:
-    """Whether a forked child has that memory for itself."""
-    maps = _maps(files=True)
-    return [_covered(one, maps) for one in wanted]
-
-
-def _covered(one: Range, maps: list[tuple[int, int, bool]]) -> bool:
-    """Whether all of a range lies in mappings that will do."""
-    start, end = one
-    at = bisect.bisect_right(maps, (start, 1 << 64, True)) - 1
-    while 0 <= at < len(maps) and start < end:
-        low, high, good = maps[at]
-        if not (good and low <= start < high):
-            return False
-        start, at = high, at + 1
-    return start >= end
-
-
-def _maps(*, files: bool = False) -> list[tuple[int, int, bool]]:
-    """Mappings of this process; whether each is private, and of no file that others change."""
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            area, mode, _, _, inode, *path = line.split(maxsplit=5)
-            low, high = (int(part, 16) for part in area.split("-"))
-            ours = files or inode == "0" or bool(path and path[0].startswith("/memfd:cave"))
-            found.append((low, high, mode[3] == "p" and ours))
-    return found
 
 
 def inner(address: int, size: int) -> Range:

@@ -1,0 +1,117 @@
+"""Large columns of plain objects: written once, as long as they stay the same.
+
+An array of str, int, None and the like is what its pointers say while the objects that they
+point to live. So its content is kept as it was written, beside a copy of the pointers that
+holds the objects: the same pointers later are the same content, and the same memory is given
+for it. An array that ends takes along what is kept of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from . import strings
+from .frozen import frozen
+
+_FEW = 1024
+"""Elements from which on it pays."""
+_MUCH = 64 << 20
+"""Bytes of pointers that are kept for one array at most, and for all together four times."""
+_PLAIN = frozenset({str, int, float, bool, type(None), bytes, complex})
+
+
+@dataclass(slots=True)
+class _Column:
+    """An array as it was written last."""
+
+    pointers: Any
+    made: Any
+    """A function that makes it again, and its first arguments."""
+    owner: Any
+    """A weak reference to the array."""
+
+
+_kept: dict[int, _Column] = {}
+
+
+def reduce(obj: Any, flat: Any) -> Any:
+    """The function that makes an array of plain objects again, and its first arguments.
+
+    None when it has others too, or few. `flat` has them in the order of its memory.
+    """
+    if len(flat) < _FEW:
+        return _write(flat)
+    address: int = flat.__array_interface__["data"][0]
+    keeps = address == obj.__array_interface__["data"][0] and flat.nbytes <= _MUCH
+    known = _kept.get(address) if keeps else None
+    if known is not None and known.owner() is not None and _same(known.pointers, flat):
+        return known.made
+    _kept.pop(address, None)
+    made = _write(flat)
+    if keeps and made is not None:
+        _keep(address, obj, flat, made)
+    return made
+
+
+def _write(flat: Any) -> Any:
+    texts = strings.reduce(flat)
+    if texts is not None:
+        return make_strings, texts
+    if len(flat) < _FEW:
+        return None
+    values = flat.tolist()
+    if not set(map(type, values)) <= _PLAIN:
+        return None
+    return make_plain, (pickle.PickleBuffer(pickle.dumps(values, 5)),)
+
+
+def _pointers(flat: Any) -> Any:
+    """The memory of an array of objects, as numbers."""
+    np = sys.modules["numpy"]
+    found = type("", (), {"__array_interface__": {
+        "data": (flat.__array_interface__["data"][0], True), "shape": (len(flat),),
+        "typestr": "<u8" if sys.byteorder == "little" else ">u8", "version": 3,
+    }})()  # fmt: skip
+    return np.asarray(found)
+
+
+def _same(kept: Any, flat: Any) -> bool:
+    np = sys.modules["numpy"]
+    return len(kept) == len(flat) and bool(np.array_equal(_pointers(kept), _pointers(flat)))
+
+
+def _keep(address: int, obj: Any, flat: Any, made: Any) -> None:
+    def ended(gone: Any) -> None:
+        if address in _kept and _kept[address].owner is gone:
+            del _kept[address]
+
+    _kept[address] = _Column(flat.copy(), made, weakref.ref(obj, ended))
+    while sum(column.pointers.nbytes for column in _kept.values()) > 4 * _MUCH:
+        del _kept[next(iter(_kept))]
+
+
+@frozen
+def make_plain(data: Any, shape: Any, order: Any, writeable: bool) -> Any:
+    """An array of plain objects that were written apart."""
+    import numpy as np
+
+    values = pickle.loads(data)
+    flat = np.empty(len(values), object)
+    flat[:] = values
+    return _shaped(flat, shape, order, writeable)
+
+
+@frozen
+def make_strings(data: Any, missing: Any, shape: Any, order: Any, writeable: bool) -> Any:
+    """An array of str, None and NaN."""
+    return _shaped(strings.make(data, missing), shape, order, writeable)
+
+
+def _shaped(flat: Any, shape: Any, order: Any, writeable: bool) -> Any:
+    made = flat.reshape(shape, order=order)
+    made.flags.writeable = writeable
+    return made
