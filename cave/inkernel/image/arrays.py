@@ -11,19 +11,23 @@ import os
 import sys
 from typing import Any
 
-from . import memory, strings
+from . import columns, memory
 from .frozen import frozen
 from .pickler import LARGE, Pickler
 from .rules import rule
 
+_FAR = 100
 _MUCH = 4
 _SMALL = 4096
+_PAGE = 4096
+_LOOK = 256 * _PAGE
 
 
 @rule("numpy.ndarray")
 def _ndarray(pickler: Pickler, obj: Any) -> Any:
+    pickler.seen += holders(obj)
     if obj.dtype.hasobject:
-        return _objects(obj)
+        return _objects(pickler, obj)
     low, high = extent(obj)
     if low == high:
         return _whole(obj, b"")
@@ -57,6 +61,16 @@ def _alone(known: memory.Memory, obj: Any, low: int, high: int) -> Any:
     copy = np.ascontiguousarray(obj)
     start = pointer(copy)
     return _whole(copy, memory.shown(start, start + copy.nbytes, copy), flags.writeable)
+
+
+def holders(obj: Any) -> list[Any]:
+    """What holds the memory of an array: whoever has one of them shares it, written or not."""
+    found = []
+    base = obj.base
+    while base is not None and len(found) < _FAR:
+        found.append(base)
+        base = base.obj if type(base) is memoryview else getattr(base, "base", None)
+    return found
 
 
 def extent(obj: Any) -> tuple[int, int]:
@@ -93,17 +107,18 @@ def _mapped(obj: Any) -> bool:
     """Whether it is a memmap that comes back onto its file."""
     np = sys.modules["numpy"]
     return (
-        type(obj) is np.memmap
-        and not isinstance(obj.base, np.ndarray)
-        and obj.filename is not None
-        and obj.mode != "c"
+        type(obj) is np.memmap and not isinstance(obj.base, np.ndarray) and obj.filename is not None
     )
+
+
+def _has_order(owner: Any) -> bool:
+    return bool(owner.flags.c_contiguous or owner.flags.f_contiguous)
 
 
 def _travels(owner: Any, view: Any) -> bool:
     if _mapped(owner):
         return True
-    if not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+    if not _has_order(owner):
         return False
     return bool(owner.nbytes <= max(_MUCH * view.nbytes, _SMALL))
 
@@ -131,18 +146,22 @@ def _view(obj: Any, source: Any, start: int) -> Any:
     return make_view, made, obj.flags.writeable, None, None, fill_view
 
 
-def _objects(obj: Any) -> Any:
+def _objects(pickler: Pickler, obj: Any) -> Any:
+    """Objects have no addresses to be found by: a view goes with its owner, however large."""
     owner = _owner(obj)
-    if obj.dtype != object:
-        return obj.__reduce__()
-    if owner is not obj and owner.size <= max(_MUCH * obj.size, _SMALL) and owner.dtype == object:
+    if owner is not obj and owner.dtype == obj.dtype and _has_order(owner):
         made = (owner, pointer(obj) - pointer(owner), obj.shape, obj.strides)
         return make_object_view, made, obj.flags.writeable, None, None, fill_view
+    if owner is not obj:
+        pickler.rebuilt(obj, "an array of its own, no longer a view of another one")
+    if obj.dtype != object:
+        return obj.__reduce__()
     order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
     flat = obj.ravel(order=order)
-    texts = strings.reduce(flat)
-    if texts is not None:
-        return make_strings, (*texts, obj.shape, order, obj.flags.writeable)
+    known = columns.reduce(obj, flat)
+    if known is not None:
+        make, given = known
+        return make, (*given, obj.shape, order, obj.flags.writeable)
     state = (flat.tolist(), obj.flags.writeable)
     return make_objects, (obj.shape, order), state, None, None, fill_objects
 
@@ -226,14 +245,6 @@ def fill_objects(made: Any, state: tuple[list[Any], bool]) -> None:
     made.flags.writeable = state[1]
 
 
-@frozen
-def make_strings(data: Any, missing: Any, shape: Any, order: Any, writeable: bool) -> Any:
-    """An array of str, None and NaN."""
-    made = strings.make(data, missing).reshape(shape, order=order)
-    made.flags.writeable = writeable
-    return made
-
-
 # -- subclasses ------------------------------------------------------------------------------
 
 
@@ -253,18 +264,43 @@ def _subclass(_: Pickler, obj: Any) -> Any:
 
 @rule("numpy.memmap", "numpy.core.memmap.memmap")
 def _memmap(pickler: Pickler, obj: Any) -> Any:
-    """A memmap comes back onto its file; a private one with what it holds."""
+    """A memmap comes back onto its file; a private one with what was written to it."""
     np = sys.modules["numpy"]
     if not _mapped(obj):
         return make_subclass, (obj.view(np.ndarray), np.memmap), {}, None, None, fill_subclass
-    if obj.mode != "r":
+    if obj.mode not in ("r", "c"):
         obj.flush()
     path = os.fspath(obj.filename)
     order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
-    pickler.rebuilt(obj, f"it is mapped again from {path}, as the file is then")
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+        written = _written(obj, path) if obj.mode == "c" else []
+    except (OSError, ValueError) as error:
+        pickler.rebuilt(obj, f"memory of its own: its file cannot be read ({error})")
+        return make_subclass, (obj.view(np.ndarray), np.memmap), {}, None, None, fill_subclass
+    own = f", with {len(written)} page(s) of its own" if written else ""
+    pickler.rebuilt(obj, f"it is mapped again from {path}, as the file is then{own}")
     where = (path, obj.dtype, obj.mode, obj.offset, obj.shape, order)
-    return make_memmap, (*where, pickler.root, (status.st_size, status.st_mtime_ns))
+    reduced = (*where, pickler.root, (status.st_size, status.st_mtime_ns))
+    return (make_memmap, reduced, written, None, None, fill_memmap) if written else (
+        make_memmap, reduced
+    )  # fmt: skip
+
+
+def _written(obj: Any, path: str) -> list[tuple[int, bytes]]:
+    """Pages of a private memmap that differ from its file: offset and content."""
+    np = sys.modules["numpy"]
+    here = obj.view(np.ndarray).reshape(-1, order="A").view("u1")
+    there = np.memmap(path, "u1", "r", obj.offset, (here.size,))
+    found = []
+    for at in range(0, here.size, _LOOK):
+        if not np.array_equal(here[at : at + _LOOK], there[at : at + _LOOK]):
+            found += [
+                (page, here[page : page + _PAGE].tobytes())
+                for page in range(at, min(at + _LOOK, here.size), _PAGE)
+                if not np.array_equal(here[page : page + _PAGE], there[page : page + _PAGE])
+            ]
+    return found
 
 
 @frozen
@@ -290,8 +326,24 @@ def make_memmap(
     from . import places, remarks
 
     path = places.here(path)
+    if not os.path.exists(path):
+        return remarks.gone(root, "numpy.memmap", f"the file {path!r} is gone")
     found = os.stat(path)
-    made = np.memmap(path, dtype, "r" if mode == "r" else "r+", offset, shape, order)
+    made = np.memmap(path, dtype, mode if mode in ("r", "c") else "r+", offset, shape, order)
     if (found.st_size, found.st_mtime_ns) != status:
         remarks.remark("changed", root, "numpy.memmap", f"{path} was written to since")
     return made
+
+
+@frozen
+def fill_memmap(made: Any, written: list[tuple[int, bytes]]) -> None:
+    """Write the pages of its own to a private memmap."""
+    import numpy as np
+
+    if not isinstance(made, np.memmap):
+        return
+    flat = _opened(made) if not made.flags.writeable else made.view(np.ndarray)
+    order = "F" if made.flags.f_contiguous and not made.flags.c_contiguous else "C"
+    flat = flat.reshape(-1, order=order).view("u1")
+    for at, content in written:
+        flat[at : at + len(content)] = np.frombuffer(content, "u1")
