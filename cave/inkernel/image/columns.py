@@ -8,6 +8,7 @@ for it. An array that ends takes along what is kept of it.
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 import weakref
@@ -19,6 +20,8 @@ from .frozen import frozen
 
 _FEW = 1024
 """Elements from which on it pays."""
+_REPEATED = 2
+"""Distinct objects are told apart when there are so many times fewer of them."""
 _MUCH = 64 << 20
 """Bytes of pointers that are kept for one array at most, and for all together four times."""
 _PLAIN = frozenset({str, int, float, bool, type(None), bytes, complex})
@@ -58,15 +61,45 @@ def reduce(obj: Any, flat: Any) -> Any:
 
 
 def _write(flat: Any) -> Any:
-    texts = strings.reduce(flat)
-    if texts is not None:
-        return make_strings, texts
     if len(flat) < _FEW:
+        texts = strings.reduce(flat)
+        return None if texts is None else (make_strings, texts)
+    values, places = _distinct(flat)
+    kinds = set(map(type, values))
+    if not kinds <= _PLAIN:
         return None
-    values = flat.tolist()
-    if not set(map(type, values)) <= _PLAIN:
-        return None
-    return make_plain, (pickle.PickleBuffer(pickle.dumps(values, 5)),)
+    if places is None and (texts := strings.reduce(flat, kinds)) is not None:
+        return make_strings, texts
+    return make_plain, (pickle.PickleBuffer(_dumped(values)), places)
+
+
+def _distinct(flat: Any) -> tuple[list[Any], Any]:
+    """Its distinct objects, and for each element which one it is.
+
+    All objects as they come, and None, when there are nearly as many.
+    """
+    np, pd = sys.modules["numpy"], sys.modules.get("pandas")
+    pointers = _pointers(flat)
+    ordered = np.sort(pointers)
+    count = 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
+    if count * _REPEATED > len(flat):
+        return flat.tolist(), None
+    if pd is not None and hasattr(pd, "factorize"):
+        places, found = pd.factorize(pointers.view("i8"))
+        first = np.empty(len(found), "i8")
+        first[places[::-1]] = np.arange(len(flat) - 1, -1, -1)
+    else:
+        _, first, places = np.unique(pointers, return_index=True, return_inverse=True)
+    return flat[first].tolist(), places.astype("u4" if count < 1 << 32 else "u8")
+
+
+def _dumped(values: list[Any]) -> bytes:
+    """Plain objects, few of them twice: a memo would be good for little."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 5)
+    pickler.fast = True
+    pickler.dump(values)
+    return file.getvalue()
 
 
 def _pointers(flat: Any) -> Any:
@@ -95,14 +128,14 @@ def _keep(address: int, obj: Any, flat: Any, made: Any) -> None:
 
 
 @frozen
-def make_plain(data: Any, shape: Any, order: Any, writeable: bool) -> Any:
-    """An array of plain objects that were written apart."""
+def make_plain(data: Any, places: Any, shape: Any, order: Any, writeable: bool) -> Any:
+    """An array of plain objects, whose distinct ones were written apart."""
     import numpy as np
 
     values = pickle.loads(data)
     flat = np.empty(len(values), object)
     flat[:] = values
-    return _shaped(flat, shape, order, writeable)
+    return _shaped(flat if places is None else flat[places], shape, order, writeable)
 
 
 @frozen

@@ -9,18 +9,22 @@ _FEW = 256
 _KINDS = frozenset({str, type(None), float})
 
 
-def reduce(flat: Any) -> tuple[Any, Any] | None:
+def reduce(flat: Any, kinds: set[type] | None = None) -> tuple[Any, Any] | None:
     """Strings of a flat object array as an Arrow array, and where its NaN are.
 
-    None unless it has nothing but str, None and NaN, or Arrow is not there.
+    None unless it has nothing but str, None and NaN, or Arrow is not there. `kinds` are the
+    types of its elements, where they are known.
     """
     pa = sys.modules.get("pyarrow")
     if pa is None or len(flat) < _FEW or not hasattr(pa, "large_string"):
         return None
-    values = flat.tolist()
-    kinds = set(map(type, values))
+    values: list[Any] = []
+    if kinds is None:
+        values = flat.tolist()
+        kinds = set(map(type, values))
     if str not in kinds or not kinds <= _KINDS:
         return None
+    values = values or flat.tolist()
     missing = None
     if float in kinds:
         found = [index for index, value in enumerate(values) if type(value) is float]

@@ -88,3 +88,19 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for array in arrays:
         columns.reduce(array, array)
     assert sum(column.pointers.nbytes for column in columns._kept.values()) <= 160_000
+
+
+def test_what_was_one_object_is_one_object_again() -> None:
+    """A column of few distinct texts takes no more memory afterwards than before."""
+    values = [f"text {i}" for i in range(9)]
+    array = np.array(values * 500, object)
+    made = again(array)
+    assert len({id(value) for value in made}) == 9
+    assert list(made) == list(array)
+
+
+def test_a_column_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy alone is enough."""
+    monkeypatch.setitem(columns.sys.modules, "pandas", None)
+    array = mixed()
+    assert [repr(value) for value in again(array)] == [repr(value) for value in array]
