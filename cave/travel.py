@@ -61,8 +61,7 @@ class TimeTravel:
         Raises `SnapshotError` when the disk is full or the kernel died.
         """
         self._require_snapshots()
-        if not isinstance(name, str):
-            raise ConfigError(f"a snapshot is called by a text, not {type(name).__name__!r}")
+        name = moments.checked_name(name)
         async with self._operation() as news:
             kernel = await self._ready(news=news)
             taken = await self._lineage.take(
