@@ -25,6 +25,8 @@ KINDS: list[Kind] = [
     *hidden_libraries.KINDS,
     *hidden_shell.KINDS,
 ]
+FIXED = frozenset(f"hidden:{kind.name}" for kind in KINDS if not kind.mutable)
+"""Roots whose value is the same object as long as the state is the same."""
 _state = {"remembered": False}
 
 

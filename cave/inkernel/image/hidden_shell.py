@@ -51,6 +51,13 @@ class Magics(Kind):
     def __init__(self) -> None:
         super().__init__()
         self._start: dict[tuple[str, str], Any] = {}
+        self._all: list[Any] = []
+
+    def _every(self) -> list[Any]:
+        """All magics there are, those of IPython too."""
+        shell = _shell()
+        kinds = shell.magics_manager.magics.values() if shell is not None else ()
+        return [magic for magics in kinds for magic in magics.values()]
 
     def _now(self) -> dict[tuple[str, str], Any]:
         shell = _shell()
@@ -64,9 +71,11 @@ class Magics(Kind):
         }
 
     def remember(self) -> None:
-        self._start = self._now()
+        self._start, self._all = self._now(), self._every()
 
     def read(self) -> Any:
+        if list(map(id, self._every())) == list(map(id, self._all)):
+            return None
         found = {k: v for k, v in self._now().items() if self._start.get(k) is not v}
         return found or None
 

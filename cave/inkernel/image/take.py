@@ -21,14 +21,16 @@ from . import definitions, hashes, pickler, roots, touch
 from .buffers import Buffers, Seen, address_of
 from .groups import Group, Ids, Namer
 from .lost import Lost
-from .work import Batch, Unit, Work
+from .work import FIXED, Batch, Unit, Work
 
 _START, _SPEED = 1.5e-4, 3e7
 """Seconds for a small group, and bytes a second, that writing takes at most as a rule."""
 SPARE = 0.0007
 """Seconds of processor time of an image for groups that no code has reached."""
 _KEPT = "hidden:"
-"""Roots whose values are made anew when their state changes: held, so that ids stay true."""
+"""Roots whose values are made anew when their state changes."""
+_LONG = 64 << 10
+"""Texts beyond that are not held for us."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,8 @@ class Taker:
         self.batches: list[Batch] = []
         self._namer = Namer(self.new_id)
         self._ids: dict[str, int] = {}
-        self._held: dict[str, Any] = {}
+        self.held: dict[str, Any] = {}
+        """Values of the last image that are held, so that their ids are no others'."""
         self._hung: dict[str, str] = {}
         self.image: str | None = None
         """The image that the next one can be a difference from."""
@@ -182,7 +185,11 @@ class Taker:
         self.groups = {group.id: group for group in now}
         self.owner = {name: group for group in self.groups.values() for name in group.names}
         self._ids = {name: id(value) for name, value in found.items()}
-        self._held = {n: value for n, value in found.items() if n.startswith(_KEPT)}
+        self.held = {
+            name: value
+            for name, value in found.items()
+            if (type(value) in FIXED and not _is_long(value)) or name.startswith(_KEPT)
+        }
         self.buffers.keep({b.id for group in self.groups.values() for b in group.buffers})
 
     def rebound(self, found: Mapping[str, Any]) -> set[str]:
@@ -274,6 +281,10 @@ def _order(taken: TakenGroup) -> tuple[bool, bool, int]:
     group = taken.group
     early = not any(name in roots.FIRST for name in group.names)
     return early, not group.definitions, group.serial
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) in (str, bytes) and len(value) > _LONG
 
 
 def _type(value: Any) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import groups, hashes, touch
+from . import groups, hashes, hidden, touch
 from .groups import Group, Ids
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .take import Taker
 
 DEFINITION = "def:"
-_FIXED = frozenset({
+FIXED = frozenset({
     type(None), bool, int, float, complex, str, bytes, types.ModuleType,
 })  # fmt: skip
 """Objects that are the same as long as they are the same object."""
@@ -138,7 +138,11 @@ class Work:
         alone = {name for name in self._rebound if self._is_homeless(name)}
         fresh: list[tuple[str, ...]] = [(name,) for name in found if name in alone]
         for group in list(self.untouched.values()):
-            if not group.definitions and self._is_touched(group):
+            if group.definitions or not self._is_touched(group):
+                continue
+            if group.members is not None and self._is_fixed(group):
+                self._confirm(group)
+            else:
                 fresh += self._open(group)
         self._settle(fresh)
 
@@ -368,7 +372,14 @@ class Work:
         self._taker.batches.append(Batch(ids, digest, members, unit.cost, self._taker.number))
 
     def _is_fixed(self, group: Group) -> bool:
-        return len(group.names) == 1 and type(self._found.get(group.names[0])) in _FIXED
+        """Whether it is one object that cannot change, and the same one as before."""
+        name = group.names[0]
+        if len(group.names) > 1 or name not in self._found or name not in self._taker.held:
+            return False
+        held = self._taker.held[name]
+        if self._found[name] is not held:
+            return False
+        return type(held) in FIXED or name in hidden.FIXED
 
 
 def _keys(group: Group) -> set[str]:

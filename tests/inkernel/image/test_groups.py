@@ -335,3 +335,17 @@ def test_large_memory_is_not_hashed_for_nothing(monkeypatch: pytest.MonkeyPatch)
         assert "big" in assumed(space.take())
     space["big"][5] = 1
     assert space.take(verify=True).missed == ["big"]
+
+
+def test_a_value_that_replaces_another_at_its_address_is_seen() -> None:
+    """Numbers and texts count as the same only while the very object is held."""
+    space = Space()
+    space.run("x = 0.5; y = [1]; t = 'text'")
+    space.take()
+    for turn in range(6):
+        space.run(f"for _ in range({turn + 2}): x = x + 1.0; t = t + '.'")
+        assert given_anew(space.take()) - {"_"} == {"x", "t"}
+    space.run("y = None")
+    assert given_anew(space.take()) == {"y"}
+    space.run("x; t; y")
+    assert given_anew(space.take()) == set()
