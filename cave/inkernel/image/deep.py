@@ -34,6 +34,10 @@ class DeepPickler(Pickler):
 
     magic = MAGIC
 
+    def know(self, main: Any) -> None:
+        """The namespace has no record."""
+        self.main = main
+
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump: all records, beginning with the roots."""
         self._pids: dict[int, Any] = {}
@@ -53,6 +57,8 @@ class DeepPickler(Pickler):
         kind = type(obj)
         if kind in _ATOMS:
             return None
+        if obj is self.main and obj is not None:
+            return 0
         known = self._pids.get(id(obj))
         if known is not None:
             return known
@@ -225,7 +231,9 @@ class DeepUnpickler(pickle.Unpickler):
         self._makers: dict[int, tuple[Any, list[Any]]] = {}
 
     def persistent_load(self, pid: Any) -> Any:
-        """The object of that number."""
+        """The object of that number; 0 is the namespace."""
+        if pid == 0:
+            return current().main
         if type(pid) is tuple:
             pid, index, maker, *args = pid
             self._makers[index] = maker, args

@@ -7,8 +7,13 @@ code, closure, defaults and attributes of a function, attributes of a class.
 from __future__ import annotations
 
 import abc
+import collections.abc
+import ctypes
 import enum
 import functools
+import io
+import numbers
+import os
 import sys
 import types
 from typing import Any
@@ -26,6 +31,7 @@ from . import again, source
 from .definitions import MAIN, findable, importable
 from .frozen import MODULE
 from .makers import (
+    fill_c_class,
     fill_cell,
     fill_class,
     fill_enum,
@@ -33,6 +39,8 @@ from .makers import (
     fill_globals,
     fill_module,
     import_module,
+    make_c_array,
+    make_c_pointer,
     make_cached_property,
     make_cell,
     make_class,
@@ -64,6 +72,10 @@ class Own:
     def __init__(self, space: dict[str, Any]) -> None:
         self.space = space
         self.used: set[str] = set()
+        self.written: set[str] | None = None
+        """The names that were written of it."""
+        self.met = 0
+        """How often it was met as the globals of a function."""
 
 
 @rule("builtins.function")
@@ -100,12 +112,15 @@ def _home(pickler: Pickler, obj: types.FunctionType) -> Any:
             return kept
     own = pickler.spaces.setdefault(id(space), Own(space))
     if isinstance(own, Own):
-        own.used.update(_names(obj.__code__))
-    return own
+        own.used.update(_names(obj.__code__), pickler.spaces_used.get(id(space), ()))
+        own.met += 1
+        pickler.seen.append(space)
+    return space if id(space) in pickler.spaces_held else own
 
 
 @rule(f"{Own.__module__}.Own")
 def _own(_: Pickler, obj: Own) -> Any:
+    obj.written = set(obj.used)
     space = {name: obj.space[name] for name in sorted(obj.used) if name in obj.space}
     space["__name__"] = obj.space.get("__name__", "")
     return make_globals, (), space, None, None, fill_globals
@@ -228,6 +243,8 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
     if findable(obj):
         pickler.from_library(obj.__module__)
         return obj.__qualname__
+    if issubclass(obj, _C_DATA):
+        return _reduce_c_type(pickler, obj)
     if obj.__flags__ & _FIXED or not obj.__flags__ & _HEAP:
         raise Refused("it is a type of compiled code, which no module has by its name")
     if not pickler.inline:
@@ -247,8 +264,37 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
     state["<version>"] = source.MAGIC, again.parameters(obj)
     if isinstance(obj, abc.ABCMeta):
         state.update(_registered(obj))
+    if joined := _joined(obj):
+        state["<registered in>"] = joined
     args = (key, type(obj), obj.__name__, obj.__bases__, head)
     return make_class, args, state, None, None, fill_class
+
+
+_C_DATA = ctypes.c_int.__mro__[-2]
+_C_EARLY = ("_pack_", "_align_", "_anonymous_", "_layout_", "_fields_")
+
+
+def _reduce_c_type(pickler: Pickler, obj: Any) -> Any:
+    """Arrays and pointers follow from what they consist of; structures are made again."""
+    if (
+        issubclass(obj, ctypes.Array)
+        and obj.__name__ == f"{obj._type_.__name__}_Array_{obj._length_}"
+    ):
+        return make_c_array, (obj._type_, obj._length_)
+    if issubclass(obj, ctypes._Pointer) and name.startswith("LP_"):
+        return make_c_pointer, (obj._type_,)
+    if not issubclass(obj, ctypes.Structure | ctypes.Union):
+        raise Refused("it is a type of ctypes that is made by a call; make it again")
+    if not pickler.inline:
+        return pickler.reference(obj)
+    key = pickler.definitions.key_of(obj)
+    pickler.provides.add(key)
+    head = {"__module__": obj.__module__, "__qualname__": obj.__qualname__}
+    early = [(name, vars(obj)[name]) for name in _C_EARLY if name in vars(obj)]
+    known = {name for name, *_ in vars(obj).get("_fields_", ())} | set(_C_EARLY)
+    rest = {name: value for name, value in _class_state(obj).items() if name not in known}
+    args = (key, type(obj), obj.__name__, obj.__bases__, head)
+    return make_class, args, (early, rest), None, None, fill_c_class
 
 
 def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
@@ -256,6 +302,16 @@ def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
     found = [ref() for ref in abc._get_dump(obj)[0]]  # type: ignore[attr-defined]
     subs = [sub for sub in found if sub is not None]
     return {"<registered>": subs} if subs else {}
+
+
+def _joined(obj: type) -> list[type]:
+    """Abstract classes of Python's own that it was registered with as a virtual subclass."""
+    return [
+        kind
+        for module in (collections.abc, numbers, os, io)
+        for kind in vars(module).values()
+        if isinstance(kind, abc.ABCMeta) and any(ref() is obj for ref in abc._get_dump(kind)[0])  # type: ignore[attr-defined]
+    ]
 
 
 def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import builtins
 import contextlib
+import ctypes
 import enum
 import functools
 import importlib
@@ -22,6 +23,8 @@ from . import again, source
 from .frozen import frozen
 from .reading import current
 
+_HEAP = 1 << 9
+"""Flag of types that were made at run time (Include/object.h)."""
 _MACHINERY = frozenset({"builtins", "typing", "abc", "enum"})
 
 
@@ -121,10 +124,8 @@ def make_class(
     """A class without state. Neither its bases nor its metaclass hear of it again."""
     if (known := _brought(key)) is not None:
         return known  # type: ignore[no-any-return]
-    quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
-    made = _new_class(meta, name, quiet, dict(head))
-    if quiet is not bases:
-        made.__bases__ = bases
+    with _Hushed(bases):
+        made = _new_class(meta, name, bases, dict(head))
     return _bring(key, made)  # type: ignore[no-any-return]
 
 
@@ -143,19 +144,33 @@ def _maker(meta: type) -> type | None:
     return next(kind for kind in meta.__mro__ if kind in (enum.EnumMeta, abc.ABCMeta, type))
 
 
-class _Quiet:
-    """Stands before the bases of a class that is made again, so that none is told of it."""
+class _Hushed:
+    """No base is told of a class that is made again."""
 
-    __slots__ = ()
+    def __init__(self, bases: tuple[type, ...]) -> None:
+        found = {id(kind): kind for base in bases for kind in base.__mro__ if _announces(kind)}
+        self._bases = list(found.values())
+        self._held: list[tuple[type, Any]] = []
 
-    def __init_subclass__(cls) -> None:
-        pass
+    def __enter__(self) -> None:
+        for kind in self._bases:
+            self._held.append((kind, vars(kind)["__init_subclass__"]))
+            type.__setattr__(kind, "__init_subclass__", classmethod(_silence))
+
+    def __exit__(self, *_: object) -> None:
+        for kind, value in self._held:
+            type.__setattr__(kind, "__init_subclass__", value)
 
 
-def _announces(base: type) -> bool:
+def _silence(_cls: type, /, **_options: object) -> None:
+    pass
+
+
+def _announces(kind: type) -> bool:
     """Whether a class that is not Python's own has an `__init_subclass__`."""
-    return any("__init_subclass__" in vars(kind) and kind.__module__ not in _MACHINERY
-               for kind in base.__mro__)  # fmt: skip
+    return "__init_subclass__" in vars(kind) and kind.__module__ not in _MACHINERY and bool(
+        kind.__flags__ & _HEAP
+    )  # fmt: skip
 
 
 @frozen
@@ -163,6 +178,8 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
     """Give a class its attributes; those that are the same already stay."""
     for sub in state.pop("<registered>", ()):
         abc.ABCMeta.register(made, sub)  # type: ignore[arg-type]
+    for base in state.pop("<registered in>", ()):
+        abc.ABCMeta.register(base, made)
     magic, given = state.pop("<version>", (source.MAGIC, None))
     for name, value in state.items():
         if made.__dict__.get(name) is not value:
@@ -173,6 +190,28 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
 
 
 @frozen
+def fill_c_class(made: type, state: tuple[list[tuple[str, Any]], dict[str, Any]]) -> None:
+    """Fields of a structure of ctypes, which it may refer to, and its other attributes."""
+    early, rest = state
+    for name, value in early:
+        setattr(made, name, value)
+    for name, value in rest.items():
+        type.__setattr__(made, name, value)
+
+
+@frozen
+def make_c_array(kind: Any, length: int) -> Any:
+    """The type of arrays of that many."""
+    return kind * length
+
+
+@frozen
+def make_c_pointer(kind: Any) -> Any:
+    """The type of pointers to it."""
+    return ctypes.POINTER(kind)
+
+
+@frozen
 def make_enum(
     key: str, meta: Any, name: str, bases: tuple[type, ...], head: dict[str, Any],
     members: list[tuple[Any, ...]],
@@ -180,7 +219,6 @@ def make_enum(
     """An Enum, whose members exist from the start: name, value, and what its mixin holds."""
     if (known := _brought(key)) is not None:
         return known  # type: ignore[no-any-return]
-    quiet = (_Quiet, *bases) if any(map(_announces, bases)) else bases
     space = meta.__prepare__(name, bases)
     space.update(head)
     if all(len(member) == 3 for member in members):
@@ -189,10 +227,8 @@ def make_enum(
     else:
         space.update(dict(members))
     maker = _maker(meta) or meta
-    with _Unstarted(bases):
-        made = maker.__new__(meta, name, quiet, space)
-    if quiet is not bases:
-        made.__bases__ = bases
+    with _Unstarted(bases), _Hushed(bases):
+        made = maker.__new__(meta, name, bases, space)
     return _bring(key, made)  # type: ignore[no-any-return]
 
 
@@ -275,6 +311,30 @@ def make_typing(key: str, kind: str, args: tuple[Any, ...], options: dict[str, A
 def update_dict(made: Any, state: dict[str, Any]) -> None:
     """Give an object its attributes, past any `__setattr__`."""
     made.__dict__.update(state)
+
+
+@frozen
+def fill_past(made: Any, state: Any) -> None:
+    """Give an object its attributes past its own `__getattr__` and `__setattr__`."""
+    attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
+    if attributes:
+        object.__getattribute__(made, "__dict__").update(attributes)
+    for name, value in (slots or {}).items():
+        object.__setattr__(made, name, value)
+
+
+@frozen
+def adopt_dict(made: Any, state: dict[str, Any]) -> None:
+    """Its attributes are this dict, which others have as well."""
+    object.__setattr__(made, "__dict__", state)
+
+
+@frozen
+def adopt_itself(made: Any, pairs: list[tuple[Any, Any]]) -> None:
+    """A dict whose attributes are its own entries."""
+    for key, value in pairs:
+        dict.__setitem__(made, key, value)
+    object.__setattr__(made, "__dict__", made)
 
 
 @frozen

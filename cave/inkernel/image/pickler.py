@@ -23,14 +23,19 @@ from ..codec import uncollected
 from . import members, rules
 from .definitions import Definitions, findable
 from .lost import Lost, make_lost
-from .makers import definition, fill_container
+from .makers import adopt_dict, adopt_itself, definition, fill_container, fill_past
 
+MAIN_MAGIC = b"cave main 1\n"
+"""What streams begin with that refer to the namespace itself, as `globals()` gives it."""
 LARGE = 64 << 10
 """Contiguous memory of at least this many bytes leaves the stream as a buffer."""
 _RETRIES = 6
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 _EMPTY = ((), (None,), (None, None))
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
+_OWN_WAYS = ("__getattr__", "__getattribute__", "__setattr__")
+_UNHELD = 3
+"""References to the `__dict__` of an object: its own, a reduced object's, and the asking."""
 
 
 @dataclass(slots=True)
@@ -96,6 +101,8 @@ class Pickler(pickle.Pickler):
         self.seen: list[Any] = []
         self.spaces: dict[int, Any] = {}
         """Globals of functions that belong to no module, by id."""
+        self.spaces_used: dict[int, set[str]] = {}
+        self.spaces_held: set[int] = set()
         self.memory: Any = None
         """Regions of memory that arrays look at (see `arrays`)."""
         self._handlers: dict[int, Callable[[Pickler, Any], Any]] = {}
@@ -106,6 +113,15 @@ class Pickler(pickle.Pickler):
 
     magic = b""
     """What the stream begins with, if it is no plain pickle."""
+    main: Any = None
+    """The namespace, where an attempt has met it: an object that is there already."""
+
+    def know(self, main: Any) -> None:
+        """The namespace is what the reader has as the first of what it remembers."""
+        if main is not None:
+            self.main = main
+            self.magic = MAIN_MAGIC
+            self.memo = {id(main): (0, main)}
 
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump."""
@@ -155,6 +171,8 @@ class Pickler(pickle.Pickler):
             self.libraries.add(library)
         found = rules.find(kind)
         ordinary = _class if issubclass(kind, type) else _ordinary
+        if ordinary is _ordinary and _answers(kind):
+            ordinary = _past
         if found is None:
             return ordinary
         ruled = found
@@ -249,7 +267,7 @@ def _registered(kind: type) -> Any:
         return None
 
 
-def _ordinary(_: Pickler, obj: Any) -> Any:
+def _ordinary(pickler: Pickler, obj: Any) -> Any:
     """As pickle would do it; what pickle would fail at later is seen here."""
     kind = type(obj)
     reducer = _registered(kind)
@@ -266,11 +284,48 @@ def _ordinary(_: Pickler, obj: Any) -> Any:
         raise Refused("its __reduce__ gives no such thing as pickle takes")
     if not callable(reduced[0]) or not isinstance(reduced[1], tuple):
         raise Refused("its __reduce__ gives no callable with a tuple of arguments")
+    if len(reduced) > 2 and reduced[2] is not None:
+        state = reduced[2]
+        if state is obj and isinstance(obj, dict):
+            pairs = list(reduced[4]) if len(reduced) > 4 and reduced[4] else []  # type: ignore[unreachable]
+            return (*reduced[:2], pairs, None, None, adopt_itself)
+        if type(state) is dict and sys.getrefcount(state) > _UNHELD + 1:
+            return _held(pickler, obj, reduced)
+        del state
     if reduced[0] is _newobj and reduced[3:5] not in _EMPTY and _watches(kind):
         state, items, pairs = (*reduced[2:], None)[:3]
         content = (state, None if items is None else list(items), pairs and list(pairs))
         return (*reduced[:2], content, None, None, fill_container)
     return reduced
+
+
+def _held(pickler: Pickler, obj: Any, reduced: Any) -> Any:
+    """An object whose `__dict__` somebody else holds as well: it is the same one afterwards."""
+    if reduced[2] is not kinds.attributes(obj):
+        return reduced
+    plain = reduced[0] is _newobj and (len(reduced) == 3 or reduced[3:5] in _EMPTY)
+    if plain and not hasattr(type(obj), "__setstate__"):
+        return (*reduced[:3], None, None, adopt_dict)
+    pickler.rebuilt(obj, "its attributes were held as a dict as well, which is apart from it now")
+    return reduced
+
+
+def _answers(kind: type) -> bool:
+    """Whether a class of the user answers for attributes: filling it must not ask it."""
+    ways = any(
+        name in kinds.space(base) and not findable(base)
+        for base in kinds.mro(kind)
+        for name in _OWN_WAYS
+    )
+    return ways and not any("__setstate__" in kinds.space(base) for base in kinds.mro(kind))
+
+
+def _past(pickler: Pickler, obj: Any) -> Any:
+    reduced = _ordinary(pickler, obj)
+    plain = isinstance(reduced, tuple) and reduced[0] is _newobj and len(reduced) < 6
+    if not plain or len(reduced) < 3 or reduced[2] is None or reduced[3:5] not in _EMPTY:
+        return reduced
+    return (*reduced[:3], None, None, fill_past)
 
 
 def _watches(kind: type) -> bool:
@@ -320,6 +375,11 @@ class _Attempt:
     refused: dict[int, tuple[Any, str]] = field(default_factory=dict)
     """Objects that an earlier attempt failed at; reducing them gives a placeholder."""
     memory: Any = None
+    main: Any = None
+    used: dict[int, set[str]] = field(default_factory=dict)
+    """Names in globals that belong to no module, by id, that functions were seen to use."""
+    held: set[int] = field(default_factory=set)
+    """Such globals that somebody has as a dict as well."""
     lost: list[tuple[Any, Note]] = field(default_factory=list)
     """Roots that a placeholder has replaced."""
 
@@ -329,11 +389,15 @@ class _Attempt:
         pickler = self.kind(file, definitions, inline=inline)
         pickler.refused, pickler.memory = self.refused, self.memory
         pickler.watch()
+        pickler.know(self.main)
+        pickler.spaces_used, pickler.spaces_held = self.used, self.held
         self.number += 1
         try:
             with uncollected():
                 file.extend(pickler.magic)
                 pickler.dump(pickler.begin({_Name(n): obj for n, obj in self.roots.items()}))
+            if self._met(pickler):
+                return None
             again = None if pickler.memory is None else pickler.memory.again()
             if again is None or self.number > _RETRIES:
                 pickler.losses += self.lost
@@ -343,11 +407,33 @@ class _Attempt:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if self._met(pickler):
+                return None
             if isinstance(error, RecursionError) and self.kind is Pickler:
                 self.kind = _deep()
             else:
                 self._blame(pickler, error)
         return None
+
+    def _met(self, pickler: Pickler) -> bool:
+        """Whether it met what has to be known before: the namespace, globals of functions."""
+        if self.number > _RETRIES:
+            return False
+        found = False
+        main = getattr(sys.modules.get("__main__"), "__dict__", None)
+        if self.main is None and any(obj is main for obj in pickler.seen):
+            self.main = main
+            found = True
+        for number, own in pickler.spaces.items():
+            if type(own) is types.ModuleType or number in self.held:
+                continue
+            if sum(obj is own.space for obj in pickler.seen) > own.met:
+                self.held.add(number)
+                found = True
+            elif own.used - self.used.get(number, set()) and own.written != own.used:
+                self.used[number] = own.used
+                found = True
+        return found
 
     def _blame(self, pickler: Pickler, error: BaseException) -> None:
         """Leave out the object that was the last; if that was no help, whole roots."""

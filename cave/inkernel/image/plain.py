@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import copyreg
 import ctypes
 import functools
 import gc
+import json
 import re
 import struct
 import sys
@@ -393,3 +395,51 @@ def make_dynamic(kind: Any, *parts: Any) -> Any:
 def fill_dynamic(made: Any, state: dict[str, Any]) -> None:
     """Its name."""
     made.__dict__.update({name: value for name, value in state.items() if value is not None})
+
+
+# -- what has a part that is made of the rest ------------------------------------------------
+
+
+@rule("json.decoder.JSONDecoder", derived=True)
+def _json_decoder(_: Pickler, obj: Any) -> Any:
+    """Its scanner is made of its settings."""
+    state = {name: value for name, value in vars(obj).items() if name != "scan_once"}
+    return copyreg.__newobj__, (type(obj),), state, None, None, fill_json_decoder  # type: ignore[attr-defined]
+
+
+@frozen
+def fill_json_decoder(made: Any, state: dict[str, Any]) -> None:
+    """Settings of a decoder, and its scanner."""
+    vars(made).update(state)
+    made.scan_once = json.scanner.make_scanner(made)  # type: ignore[attr-defined]
+
+
+@rule("re.Scanner")
+def _re_scanner(_: Pickler, obj: Any) -> Any:
+    return make_re_scanner, (obj.lexicon, obj.scanner.flags)
+
+
+@frozen
+def make_re_scanner(lexicon: Any, flags: int) -> Any:
+    """A scanner of these phrases."""
+    return re.Scanner(lexicon, flags & ~re.UNICODE)  # type: ignore[attr-defined]
+
+
+@rule("IPython.core.interactiveshell.InteractiveShell", derived=True)
+def _shell(pickler: Pickler, obj: Any) -> Any:
+    """The shell of the kernel is the one that is there."""
+    if obj is not _this_shell():
+        return pickler.lose(obj, "a shell of a kernel that ended")
+    return this_shell, ()
+
+
+def _this_shell() -> Any:
+    from IPython.core.getipython import get_ipython
+
+    return get_ipython()  # type: ignore[no-untyped-call]
+
+
+@frozen
+def this_shell() -> Any:
+    """The shell of this kernel."""
+    return _this_shell()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from ..codec import uncollected
 from . import deep, paths, ready
 from .definitions import Definitions
 from .lost import Lost
-from .pickler import Note, why
+from .pickler import MAIN_MAGIC, Note, why
 from .reading import Reading, current, reading
 
 _abandoned: list[Any] = []
@@ -41,7 +42,10 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
     ready.load()
     if bytes(stream[: len(deep.MAGIC)]) == deep.MAGIC:
         return _deeply(stream, buffers, definitions)
-    unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))
+    file, memo = _opened(stream)
+    unpickler = pickle.Unpickler(file, buffers=iter(buffers))
+    if memo:
+        unpickler.memo = memo
     with uncollected():
         try:
             with reading(Reading(definitions)):
@@ -52,6 +56,15 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
             _abandoned.append(unpickler)
             with reading(Reading(definitions)):
                 return _stubs(_carefully(stream, buffers))
+
+
+def _opened(stream: Any) -> tuple[io.BytesIO, dict[int, Any]]:
+    """A stream, and what it remembers from the start: the namespace, if it refers to it."""
+    file = io.BytesIO(stream)
+    if bytes(stream[: len(MAIN_MAGIC)]) != MAIN_MAGIC:
+        return file, {}
+    file.seek(len(MAIN_MAGIC))
+    return file, {0: sys.modules["__main__"].__dict__}
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
@@ -104,9 +117,12 @@ def _nothing(error: BaseException) -> Loaded:
 
 
 def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
-    unpickler = Careful(io.BytesIO(data), buffers=iter(buffers))
+    file, memo = _opened(data)
+    unpickler = Careful(file, buffers=iter(buffers))
+    unpickler.memo = memo
     try:
         roots = unpickler.load()
+        unpickler.settle()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -122,6 +138,21 @@ class Careful(pickle._Unpickler):
         super().__init__(file, buffers=buffers)
         self.notes: list[Note] = []
         self.losses: list[tuple[Any, Note]] = []
+        self.waiting: list[tuple[Any, list[Any]]] = []
+        """Sets and dicts, and what they did not take: keys may want attributes first."""
+
+    def settle(self) -> None:
+        """Put in what containers did not take before; what is refused again is Lost."""
+        for made, items in self.waiting:
+            pairs = (
+                items if isinstance(made, set) else list(zip(items[::2], items[1::2], strict=True))
+            )
+            for item in pairs:
+                try:
+                    made.add(item) if isinstance(made, set) else made.__setitem__(*item)
+                except Exception as error:
+                    self.notes.append(Note("lost", "", _kind(made), f"an entry: {why(error)}"))
+                    self.losses.append((made, self.notes[-1]))
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """A name that is not there any more is Lost."""
@@ -203,6 +234,7 @@ def _filling(name: str) -> Callable[[Any], None]:
     ordinary = getattr(pickle._Unpickler, name)
 
     def step(self: Any) -> None:
+        items = list(self.stack)
         marked = name in ("load_appends", "load_setitems", "load_additems")
         made = (
             self.metastack[-1][-1] if marked else self.stack[-3 if name == "load_setitem" else -2]
@@ -218,7 +250,9 @@ def _filling(name: str) -> Callable[[Any], None]:
                     self.append = self.stack.append
                 else:
                     self.stack.pop()
-            if type(made) is not Lost:
+            if type(made) in (dict, set) and marked:
+                self.waiting.append((made, items))
+            elif type(made) is not Lost:
                 self.stack[-1] = self._lose(_kind(made), error)
 
     return step

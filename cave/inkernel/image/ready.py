@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import pkgutil
 
 _loaded: list[str] = []
+failed: dict[str, str] = {}
+"""Modules of rules that could not be imported, and why: a fault of ours."""
 _MODULES = ("made", "plain", "arrays", "frames")
 
 
@@ -18,6 +19,8 @@ def load() -> None:
     names = [found.name for found in pkgutil.iter_modules(package.__path__)]
     recipes = [name for name in names if name.startswith("recipes")]
     for name in [*(known for known in _MODULES if known in names), *recipes]:
-        with contextlib.suppress(ImportError):  # rules that cannot be had: fewer kinds, no fault
+        try:
             importlib.import_module(f"{__package__}.{name}")
+        except Exception as error:  # fewer kinds, and every image says so
+            failed[name] = f"{type(error).__name__}: {error}"
         _loaded.append(name)
