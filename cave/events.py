@@ -432,6 +432,8 @@ class Restored(Event):
     versions: tuple[tuple[str, str, str], ...] = ()
     """Libraries whose version is another: name, then, now."""
     seconds: float = 0.0
+    undone: tuple[int, ...] = ()
+    """Cells that had ended later, where nobody asked to go back."""
 
 
 @_event

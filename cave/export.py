@@ -28,7 +28,6 @@ from cave.events import (
     Output,
     OutputLate,
     Restored,
-    SnapshotCommitted,
     TurnFinished,
     TurnStarted,
     ValuesDeleted,
@@ -36,6 +35,7 @@ from cave.events import (
     Variable,
     clean,
 )
+from cave.lasting import Line
 from cave.ports import Death
 from cave.report import RestoreReport
 from cave.turn import clip
@@ -131,19 +131,10 @@ def story(
 def standing(events: Iterable[Event]) -> set[int]:
     """The cells whose work the namespace holds at the end: those on the line of snapshots that
     was taken, when it went back to an earlier moment or lost its last cells with a kernel."""
-    line: list[tuple[int, int]] = []  # number of the event that ended a cell, and the cell
-    lines: dict[str, list[tuple[int, int]]] = {}
+    line = Line()
     for event in events:
-        match event:
-            case CellFinished():
-                line = [*line, (event.seq, event.cell)]
-            case SnapshotCommitted():
-                lines[event.snapshot] = [entry for entry in line if entry[0] <= event.upto]
-            case Restored():
-                line = lines.get(event.snapshot, [])
-            case _:
-                pass
-    return {cell for _, cell in line}
+        line.feed(event)
+    return set(line.cells())
 
 
 def _whole(event: CellFinished, read_blob: Callable[[str], str] | None) -> CellFinished:

@@ -36,6 +36,47 @@ class Change:
     cell: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A cell whose work the namespace holds, and the one before it."""
+
+    seq: int
+    cell: int
+    before: Done | None
+
+
+class Line:
+    """The cells whose work the namespace holds: back with it, forward again on another way."""
+
+    def __init__(self) -> None:
+        self._last: Done | None = None
+        self._at: dict[str, Done | None] = {}
+
+    def feed(self, event: Event) -> None:
+        """Take in one durable event."""
+        match event:
+            case CellFinished():
+                self._last = Done(event.seq, event.cell, self._last)
+            case SnapshotCommitted():
+                at = self._last
+                while at is not None and at.seq > event.upto:
+                    at = at.before
+                self._at[event.snapshot] = at
+            case Restored():
+                self._last = self._at.get(event.snapshot)
+            case _:
+                pass
+
+    def cells(self, snapshot: str | None = None) -> list[int]:
+        """Those of now, or of a snapshot, in their order."""
+        at = self._last if snapshot is None else self._at.get(snapshot)
+        found = []
+        while at is not None:
+            found.append(at.cell)
+            at = at.before
+        return found[::-1]
+
+
 class Lasting:
     """The snapshots of a session, as its events tell of them."""
 
@@ -67,11 +108,13 @@ class Lasting:
         """Whether the kernel has started and nothing has been done with it."""
         self.changed: dict[str, frozenset[str]] = {}
         """By snapshot: names that were seen to change since the one that it went on from."""
+        self.past = Line()
         self._changes: list[Change] = []
 
     def feed(self, event: Event) -> None:
         """Take in one durable event."""
         self.seq = max(self.seq, event.seq)
+        self.past.feed(event)
         match event:
             case KernelStarted():
                 self.fresh = True

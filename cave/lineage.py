@@ -374,9 +374,17 @@ class Lineage:
             notes=tuple(dict.fromkeys(notes)),
             versions=versions,
             seconds=self.journal.clock.monotonic() - began,
+            undone=() if reason == "asked" else self._undone(target.id),
         )
         await self.journal.append(event, sync=True)
         return event
+
+    def _undone(self, id: str) -> tuple[int, ...]:
+        """Cells that have ended and whose work a snapshot does not have."""
+        history = self.journal.history
+        there = set(history.lasting.past.cells(id))
+        now = [n for n in history.lasting.past.cells() if n not in there]
+        return tuple(n for n in now if history.cells[n].kept and history.cells[n].status != "died")
 
     def _wanted(self, plan: Plan, deadly: Collection[str], lost: Sequence[Note]) -> Load:
         """What is loaded: nothing that is deadly, nor what needs it."""

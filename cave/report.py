@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from cave.events import Restored, RestoreReason, SnapshotCommitted, Variable
@@ -109,6 +109,8 @@ class RestoreReport(Shown):
     versions: tuple[tuple[str, str, str], ...] = ()
     """Libraries whose version is another: name, then, now."""
     seconds: float = 0.0
+    undone: tuple[int, ...] = ()
+    """Cells that had ended later: what they did to the namespace is not in it."""
 
     @classmethod
     def of(cls, event: Restored, gone: Iterable[Variable] = ()) -> RestoreReport:
@@ -138,12 +140,13 @@ class RestoreReport(Shown):
             why=event.reason,
             versions=event.versions,
             seconds=event.seconds,
+            undone=event.undone,
         )
 
     @property
     def exact(self) -> bool:
         """Whether every name came back as it was."""
-        return not (self.rebuilt or self.changed or self.assumed or self.lost)
+        return not (self.rebuilt or self.changed or self.assumed or self.lost or self.undone)
 
     @property
     def lines(self) -> list[str]:
@@ -154,6 +157,8 @@ class RestoreReport(Shown):
             amiss = self.rebuilt or self.changed or self.assumed or self.lost
             well = ["nothing came back as it was" if amiss else "empty"]
         lines = [f"the namespace is as after cell {self.cell}: {', '.join(well)}"]
+        if self.undone:
+            lines.append(f"without what came later: {_cells(self.undone)}")
         for name in ("rebuilt", "changed", "assumed", "lost"):
             lines += [f"{name}: {entry}" for entry in getattr(self, name)]
         lines += [f"{name} was {then}, is {now}" for name, then, now in self.versions]
@@ -166,6 +171,13 @@ class RestoreReport(Shown):
         counts = [
             f"{len(value)} {f.name}"
             for f in fields(self)
-            if isinstance(value := getattr(self, f.name), tuple) and value and f.name != "versions"
+            if isinstance(value := getattr(self, f.name), tuple)
+            and value
+            and f.name not in {"versions", "undone"}
         ]
         return f"<RestoreReport after cell {self.cell}: {', '.join(counts) or 'empty'}>"
+
+
+def _cells(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:20])) + (" ..." if numbers[20:] else "")
+    return f"cell{'s' * (len(numbers) > 1)} {shown}"

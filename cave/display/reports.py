@@ -44,6 +44,9 @@ def restored(report: RestoreReport) -> str:
         for entry in getattr(report, kind)
     ]
     parts = [bar]
+    if report.undone:
+        cells = ", ".join(map(str, report.undone[:NAMES]))
+        parts.append(f'<p class="c-warn">without what came later: cells {cells}</p>')
     if rows:
         parts.append(_entries(rows))
     if well:
