@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import cave
-from cave import facade
+from cave import facade, failpoints
+from cave.doctor import verify
 from cave.portal import portal
 
 from .conftest import Host, wait_until
@@ -103,19 +104,39 @@ def test_a_kernel_without_a_host_leaves_what_its_last_cell_made(
     assert report.cell == 2
 
 
-@pytest.mark.parametrize("point", ["snapshot.after_image", "snapshot.before_event"])
-def test_a_host_that_dies_between_image_and_journal_leaves_the_kernel_whole(
-    host: Callable[..., Host], point: str
+POINTS = [name for name in failpoints.POINTS if name.startswith("snapshot.")]
+WRITING = [name for name in POINTS if name not in {"snapshot.mid_link", "snapshot.mid_retire"}]
+
+
+@pytest.mark.parametrize(
+    ("point", "kernel_too"), [(point, at % 2 == 1) for at, point in enumerate(WRITING)]
+)
+def test_a_host_that_dies_while_a_snapshot_is_taken_costs_at_most_its_cell(
+    host: Callable[..., Host], home: Path, point: str, *, kernel_too: bool
 ) -> None:
-    """kill -9 of the host after an image was given, before or after it is on disk: the cell
-    and its objects are there, and the next snapshot is whole."""
+    """kill -9 of the host at each moment between image and journal: with the kernel alive
+    nothing is lost; without it the namespace is as before the cell, which is said. The next
+    snapshot is whole."""
     worker = host(
-        "s = cave.open('between')\ns.run('x = [1]; y = x')\nprint('go')\n"
-        f"from cave import failpoints\nfailpoints.arm({point!r}, 'kill')\ns.run('y.append(2)')\n"
+        "from cave import failpoints\ns = cave.open('between')\ns.run('x = [1]; y = x')\n"
+        f"failpoints.arm({point!r}, 'kill')\ns.run('y.append(2); z = 1')\n"
     )
-    worker.wait_for("go")
     assert worker.end() == -9
+    if kernel_too:
+        (kernel,) = kernels_of(home)
+        kernel.kill()
     s = cave.open("between", wait=60)
-    assert s.run("y.append(3); print(x)").text.strip() == "[1, 2, 3]"
+    assert s.history[2].ok
+    assert verify("between")[0].state == "ok"
+    there = s.run("y.append(3); print(x, y is x, 'z' in globals())")
+    assert there.durable
+    report = s.last_restore
+    if kernel_too:
+        assert there.text.strip() == "[1, 3] True False"
+        assert report is not None
+        assert (report.undone, [e.name for e in report.lost]) == ((2,), ["z"])
+        assert "without what came later: cell 2" in str(report)
+    else:
+        assert (there.text.strip(), report) == ("[1, 2, 3] True True", None)
     s.restart()
-    assert s.run("print(x, y is x)").text.strip() == "[1, 2, 3] True"
+    assert s.run("print(x, y is x, 'z' in globals())").text == there.text

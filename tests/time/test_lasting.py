@@ -145,6 +145,29 @@ def test_a_death_forgets_what_was_not_held() -> None:
     assert [v.name for v in story.fold.lost] == ["b"]
 
 
+def test_cells_whose_work_the_namespace_holds_follow_the_way_that_was_taken() -> None:
+    """Back, on from there, and to a snapshot that a later cell had overtaken."""
+    story = Story()
+    story.cell(1, "a")
+    story.snapshot("one", 1)
+    upto = story.fold.seq
+    story.cell(2, "b")
+    story.snapshot("late", 1, upto=upto)
+    story.cell(3, "c")
+    story.snapshot("three", 3)
+    past = story.fold.lasting.past
+    assert past.cells() == past.cells("three") == [1, 2, 3]
+    assert past.cells("one") == past.cells("late") == [1]
+    story.tell(Restored(snapshot="one", cell=1, reason="asked", kernel=1))
+    story.cell(4, "d")
+    story.snapshot("four", 4)
+    assert past.cells() == [1, 4]
+    story.tell(Restored(snapshot="three", cell=3, reason="asked", kernel=1))
+    assert past.cells() == [1, 2, 3]
+    story.tell(Restored(snapshot="", cell=0, reason="death", kernel=1))
+    assert past.cells() == []
+
+
 def restored() -> Restored:
     rows = tuple(Variable(name, "int", cell=1) for name in "abcde")
     return Restored(
