@@ -79,7 +79,7 @@ class KernelView:
 RESTORES = 2
 """Kernels that may die of a restore, none knows of what, before the session starts with
 nothing; and of the same variables, before it goes on without those."""
-DEATHS = 8
+DEATHS = 12
 """Kernels that may die of a restore in all."""
 
 _REASONS: dict[str, RestoreReason] = {"died": "death", "restart": "restart"}

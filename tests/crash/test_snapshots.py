@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 import cave
-from cave import facade, failpoints
+from cave import cleaning, config, facade, failpoints
 from cave.doctor import verify
+from cave.events import SnapshotCommitted
 from cave.portal import portal
 
 from .conftest import Host, wait_until
@@ -140,3 +143,33 @@ def test_a_host_that_dies_while_a_snapshot_is_taken_costs_at_most_its_cell(
         assert (there.text.strip(), report) == ("[1, 2, 3] True True", None)
     s.restart()
     assert s.run("print(x, y is x, 'z' in globals())").text == there.text
+
+
+def test_a_stopped_host_cannot_commit_its_snapshot_later(host: Callable[..., Host]) -> None:
+    """SIGSTOP while a snapshot is written, takeover by another process, SIGCONT: the late
+    snapshot is in no journal, its file does no harm and goes with the next cleaning."""
+    worker = host(
+        "import cave.home\nfrom cave import failpoints\ncave.home.at().store.lease_ttl = 0.5\n"
+        "s = cave.open('late')\ns.run('x = [1]; y = x')\n"
+        "failpoints.arm('snapshot.mid_write', 'stop')\nprint('go')\n"
+        "try:\n    s.run('y.append(2)')\nexcept cave.LeaseLost:\n    print('refused')\n"
+    )
+    worker.wait_for("go")
+    wait_until(lambda: psutil.Process(worker.process.pid).status() == psutil.STATUS_STOPPED)
+    s = cave.open("late", wait=30)
+    assert s.run("x.append(3); print(x)").text.strip() == "[1, 2, 3]"
+    worker.process.send_signal(signal.SIGCONT)
+    worker.wait_for("refused")
+    assert worker.end() == 0
+    known = {e.snapshot for e in s.events() if isinstance(e, SnapshotCommitted)}
+    there = {path.stem for path in packs()}
+    assert len(there - known) == 1
+    s.restart()
+    assert s.run("print(x, y is x)").text.strip() == "[1, 2, 3] True"
+    portal().call(cleaning.collect(s._inner.home, now=True))
+    assert not {path.stem for path in packs()} - {e.id for e in s.snapshots}
+    assert verify("late")[0].state == "ok"
+
+
+def packs() -> list[Path]:
+    return list((config.home() / "sessions" / "late" / "snapshots").glob("*.pack"))
