@@ -26,16 +26,26 @@ from cave.events import (
 )
 from cave.image import Image, Load, Note
 from cave.journal import Journal
-from cave.ports import Kernel
+from cave.ports import Capture, Kernel
 
 if TYPE_CHECKING:
     from cave.snapshot import Manifest, Plan, Snapshots
 
 SOON = 2.0
 """Seconds that a caller who would rather not wait does wait for a snapshot."""
+HOPS = 3
+"""Turns of the event loop after which a request has been sent."""
 DISTRUST = 3
 """Snapshots whose manifest is good that are tried, newest first, before the session starts
 with nothing."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """An image that a kernel was asked for."""
+
+    began: float
+    work: asyncio.Future[Capture]
 
 
 @dataclass(slots=True)
@@ -100,6 +110,28 @@ class Lineage:
 
     # -- taking ------------------------------------------------------------------------------
 
+    async def ask(self, kernel: Kernel, cell: int) -> Asked | None:
+        """Have the kernel begin with the image that `take` will want after that cell."""
+        if self._taken is not None or self._whole:
+            return None
+        asked = self._ask(kernel, cell, verify=False, background=True)
+        for _ in range(HOPS):  # on its way before the journal's thread wants the processor
+            await asyncio.sleep(0)
+        return asked
+
+    def _ask(self, kernel: Kernel, cell: int, *, verify: bool, background: bool) -> Asked:
+        work = asyncio.ensure_future(
+            kernel.snapshot(
+                id=_new_id(cell),
+                base=None if self._whole else self.journal.history.lasting.image,
+                lease=self.journal.lease,
+                verify=verify,
+                background=background,
+            )
+        )
+        work.add_done_callback(_heard)
+        return Asked(self.journal.clock.monotonic(), work)
+
     async def take(
         self,
         kernel: Kernel,
@@ -110,8 +142,9 @@ class Lineage:
         wait: bool = True,
         sync: bool = True,
         last: bool = False,
+        asked: Asked | None = None,
     ) -> SnapshotCommitted | None:
-        """Put the namespace on disk and journal it.
+        """Put the namespace on disk and journal it; `asked` is what the kernel has begun.
 
         None when the kernel died or the disk is full (then the journal says why), and when
         it takes its time and `wait` is not set: then `settle` is to be called.
@@ -120,7 +153,9 @@ class Lineage:
         again = self._whole
         while True:
             try:
-                await self._begin(kernel, number, name=name, verify=verify, background=not wait)
+                cell = self.journal.history.lasting.last_cell
+                asked = asked or self._ask(kernel, cell, verify=verify, background=not wait)
+                await self._begin(asked, number, name)
                 if not wait and not await self._soon():
                     return None
                 return await self._settled(sync=sync, last=last)
@@ -130,24 +165,16 @@ class Lineage:
                 if again or not self._whole:
                     await self.failed(error, sync=sync)
                     return None
-                again = True
+                again, asked = True, None
 
-    async def _begin(
-        self, kernel: Kernel, number: int, *, name: str, verify: bool, background: bool
-    ) -> None:
+    async def _begin(self, asked: Asked, number: int, name: str) -> None:
         """Have an image on its way to disk."""
-        lasting, clock = self.journal.history.lasting, self.journal.clock
-        began, cell, upto = clock.monotonic(), lasting.last_cell, lasting.seq
-        capture = await kernel.snapshot(
-            id=_new_id(cell),
-            base=None if self._whole else lasting.image,
-            lease=self.journal.lease,
-            verify=verify,
-            background=background,
-        )
+        lasting = self.journal.history.lasting
+        cell, upto = lasting.last_cell, lasting.seq
+        capture = await asked.work
         failpoints.hit("snapshot.after_image")
         work = self._write(capture.image(), cell, name)
-        self._taken = Taken(cell, upto, name, number, began, asyncio.ensure_future(work))
+        self._taken = Taken(cell, upto, name, number, asked.began, asyncio.ensure_future(work))
 
     async def _soon(self) -> bool:
         """Whether what is on its way is there before long."""
@@ -488,6 +515,12 @@ def _damaged(id: str, notes: Sequence[Note]) -> SnapshotCorrupt:
         f"snapshot {id} is damaged, so that it lacks {names} ({notes[0].reason}); nothing was "
         f"changed; s.fork('another', at={id!r}) gives a session with the rest of it"
     )
+
+
+def _heard(work: asyncio.Future[Capture]) -> None:
+    """A fault that nobody asks for any more is no news."""
+    if not work.cancelled():
+        work.exception()
 
 
 def _new_id(cell: int) -> str:

@@ -146,13 +146,15 @@ async def _end_cell(
     event: CellFinished = await finished(n, executed, work.supply.blobs)
     late, last = await work.supply.late_events(), turn is None and death is None
     due = death is None and lineage.due
+    asked = await lineage.ask(kernel, n) if due else None  # written while the end is journaled
     await journal.append(*late, event, sync=sync and not due, last=last and not due)
     if death is not None:
         await work.supply.bury(death)
         return
     kernel.ack(journal.history.spool)
     if due:
-        await lineage.take(kernel, work.supply.number, wait=False, sync=sync, last=last)
+        number = work.supply.number
+        await lineage.take(kernel, number, wait=False, sync=sync, last=last, asked=asked)
 
 
 def _with_loss(journal: Journal, error: Fault | None) -> Fault | None:

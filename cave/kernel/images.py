@@ -127,7 +127,10 @@ class Images:
             arrival = asyncio.ensure_future(self._arrive(reply, content, lease))
             arrival.add_done_callback(_heard)
             return Capture(_pause(reply.content), arrival)
-        image = await asyncio.to_thread(self._image, reply, id, base)
+        if reply.content.get("token"):
+            image = await asyncio.to_thread(self._image, reply, id, base)
+        else:
+            image = self._image(reply, id, base)
         done: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
         done.set_result(image)
         return Capture(image.pause, done)
@@ -433,6 +436,7 @@ def encode(load: Load) -> tuple[dict[str, Any], memoryview]:
         "id": load.id,
         "chunk": load.chunk,
         "keep": list(load.keep),
+        "base": load.base,
         "groups": groups,
         "lost": [[n.kind, n.name, n.type, n.reason, n.path] for n in load.lost],
         "cells": dict(load.cells),
