@@ -326,12 +326,13 @@ class Session:
         the variables that are lost, which no snapshot has."""
         return self._wait(self._inner.restart())
 
-    def close(self) -> None:
+    def close(self, *, discard: bool = False) -> None:
         """Take a snapshot and end the kernel; `cave.open` brings the namespace back.
 
-        Says which variables are lost, if any: those that no snapshot can hold.
+        Says which variables are lost, if any: those that no snapshot can hold. Raises
+        `SnapshotError` when the disk is full, unless what is in memory only may be lost.
         """
-        lost = self._wait(self._inner.close())
+        lost = self._wait(self._inner.close(discard=discard))
         if _sessions.get(_key(self._inner)) is self:
             del _sessions[_key(self._inner)]
         if lost:
@@ -479,7 +480,7 @@ def delete(name: str, store: Store | str | Path | None = None) -> None:
     """
     with _lock:
         session = reach(name, store)
-        portal().call(session._inner.close())
+        portal().call(session._inner.close(discard=True))
         _sessions.pop(_key(session._inner), None)
         portal().call(home.at(store=store).forget(name))
 

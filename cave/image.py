@@ -137,3 +137,5 @@ class Load:
     """Names for which there is nothing to load: they are bound to `Lost` objects."""
     cells: Mapping[str, int | None] = field(default_factory=dict)
     """By variable: the cell that set it last."""
+    base: str | None = None
+    """Id of the image that the kernel's namespace is taken to be; without it nothing stays."""

@@ -161,10 +161,11 @@ class AsyncSession(TimeTravel, Record):
         return self._closed or self._leaving
 
     @carried
-    async def close(self) -> tuple[Variable, ...]:
+    async def close(self, *, discard: bool = False) -> tuple[Variable, ...]:
         """End the kernel; gives the variables that are lost with it, which no snapshot has.
 
-        The journal and the snapshots stay."""
+        The journal and the snapshots stay. Raises `SnapshotError` when there is no room for
+        what is in memory only, unless that may be lost (`discard`)."""
         if self._closed:
             return ()
         self._leaving = True
@@ -172,6 +173,8 @@ class AsyncSession(TimeTravel, Record):
             async with self._operation():
                 await self._flush_late()
                 await self._keep_all(verify=self._lineage.unsure)
+                if not discard:
+                    await self._nothing_would_go(" (s.close(discard=True) lets it go)")
                 lost = await self._work.supply.end("closed")
                 await self._journal.append(SessionClosed(), sync=True)
                 self._closed = True  # who queues behind this finds it closed
@@ -568,6 +571,7 @@ class AsyncSession(TimeTravel, Record):
         async with self._operation():
             await self._flush_late()
             await self._keep_all(verify=self._lineage.unsure)
+            await self._nothing_would_go()
             lost = await self._work.supply.end("restart")
             await self._ready(news=True)
             return lost

@@ -101,7 +101,7 @@ class TimeTravel:
 
         `at` is a cell number (the state after it), "turn 4", "before turn 4", the name of a
         snapshot, or a Snapshot. What is now is put on disk first. Raises `SnapshotNotFound`,
-        `SnapshotCorrupt`; the namespace is untouched then.
+        `SnapshotCorrupt`, `SnapshotError` when the disk is full; the namespace is untouched then.
         """
         self._require_snapshots()
         async with self._operation() as news:
@@ -111,10 +111,20 @@ class TimeTravel:
             return self._report(await self._lineage.go_to(kernel, self._work.supply.number, id))
 
     async def _up_to_date(self, kernel: Kernel) -> None:
-        """What is now is on disk, and all of it has been looked at."""
+        """What is now is on disk, and all of it has been looked at. Raises `SnapshotError`."""
         await self._lineage.settle()
         if self._lineage.unsure:
             await self._lineage.take(kernel, self._work.supply.number, verify=True)
+        await self._nothing_would_go()
+
+    async def _nothing_would_go(self, hint: str = "") -> None:
+        """Raises `SnapshotError` when a live kernel has what could not be put on disk."""
+        kernel = self._work.supply.kernel
+        if kernel is not None and self._lineage.stale and await kernel.alive():
+            raise SnapshotError(
+                f"nothing was done, since what cells made is in memory only and would be lost"
+                f"{hint}: {self._why()}"
+            )
 
     async def outlook(self, at: Any) -> Diff:
         """What `restore(at)` would change, from the state of the latest snapshot."""

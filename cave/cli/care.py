@@ -27,9 +27,10 @@ def interrupt(ctx: click.Context, name: str, kill: bool) -> None:
 
 @click.command()
 @click.argument("name")
-def close(name: str) -> None:
+@click.option("--discard", is_flag=True, help="Also when there is no room for what it holds.")
+def close(name: str, discard: bool) -> None:
     """Take a snapshot of session NAME and end its kernel. Says what is lost, if anything."""
-    facade.reach(name).close()
+    facade.reach(name).close(discard=discard)
     narrate(f"closed {name!r}")
 
 

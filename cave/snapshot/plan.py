@@ -93,7 +93,13 @@ class Planner:
             )
             keep = tuple(e.group.id for e in self.target.entries if e.group.id in stay)
             load = Load(
-                self.target.id, self.target.chunk, keep, tuple(loaded), tuple(self._files), damaged
+                self.target.id,
+                self.target.chunk,
+                keep,
+                tuple(loaded),
+                tuple(self._files),
+                damaged,
+                base=live.id if live is not None else None,
             )
         except BaseException:
             self._close()

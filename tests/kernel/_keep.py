@@ -88,6 +88,7 @@ class Keep:
                 tuple(keep),
                 tuple(groups),
                 files,
+                base=next(reversed(self.images)),
                 **more,  # type: ignore[arg-type]
             )
         finally:

@@ -27,6 +27,8 @@ MAPPED = 256 << 10
 """Bytes from which a buffer is mapped, not read."""
 _PIECES = 1000
 """A buffer in more runs than that is read: mappings are limited."""
+_SMALL = 500
+"""Bytes of the stream of a variable that is a module, at most."""
 _MAP_FIXED = 0x10
 _PRIVATE, _ANONYMOUS = mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS
 _READ, _WRITE = mmap.PROT_READ, mmap.PROT_WRITE
@@ -68,6 +70,7 @@ class Load:
 
     id: str
     chunk: int
+    base: str | None
     keep: tuple[str, ...]
     groups: list[Wanted]
     lost: list[Note]
@@ -85,17 +88,18 @@ def load(
     called before code of the user runs: memory is watched from then on. Raises `Stale`.
 
     `tell` hears the number of each group (from 1) before it is read, and 0 after the last."""
-    if stale := taker.stale(wanted.keep):
+    if stale := taker.stale(wanted.base, wanted.keep):
         raise Stale(stale)
     kept = [taker.groups[id] for id in wanted.keep]
     world = _world(taker, kept)
     made = [_Made(group, taker) for group in wanted.groups]
     loaded: dict[str, Any] = {}
-    for number, one in enumerate(made, 1):
-        tell(number)
-        loaded.update(_read(one, world, taker, wanted.notes))
-        if any(name in roots.FIRST for name in one.group.names):
-            wanted.notes += roots.begin(loaded)
+    with _lent(shell.user_ns, loaded) as lend:
+        for number, one in sorted(enumerate(made, 1), key=_reading_order):
+            tell(number)
+            lend(_read(one, world, taker, wanted.notes))
+            if any(name in roots.FIRST for name in one.group.names):
+                wanted.notes += roots.begin(loaded)
     tell(0)
     for note in wanted.lost:
         loaded[note.name] = Lost(note.name, note.type, note.reason)
@@ -112,6 +116,36 @@ def load(
             taker.buffers.adopt(one.buffers, one.areas)
 
     return notes, stay, watch
+
+
+@contextlib.contextmanager
+def _lent(
+    space: dict[str, Any], loaded: dict[str, Any]
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What has been read is in the namespace while the rest is read, where the names are free:
+    a constructor of the user that is called for it may use his modules and functions."""
+    free: list[str] = []
+
+    def lend(found: dict[str, Any]) -> None:
+        loaded.update(found)
+        for name in found.keys() - space.keys():
+            if ":" not in name:
+                space[name] = found[name]
+                free.append(name)
+
+    try:
+        yield lend
+    finally:
+        for name in free:
+            space.pop(name, None)
+
+
+def _reading_order(numbered: tuple[int, _Made]) -> tuple[bool, bool]:
+    """What others depend on comes first: folder and paths, then modules, which are small."""
+    group = numbered[1].group
+    early = any(name in roots.FIRST for name in group.names)
+    module = len(group.stream) < _SMALL and b"import_module" in group.stream
+    return not early, not module
 
 
 def _world(taker: Taker, kept: Sequence[Group]) -> definitions.Definitions:
@@ -287,7 +321,8 @@ def given(
             for group in content["groups"]
         ]  # fmt: skip
         lost = [Note(*note) for note in content["lost"]]
-        yield Load(content["id"], content["chunk"], tuple(content["keep"]), groups, lost)
+        keep = tuple(content["keep"])
+        yield Load(content["id"], content["chunk"], content.get("base"), keep, groups, lost)
     finally:
         for fd in fds:
             os.close(fd)

@@ -199,9 +199,9 @@ class Taker:
 
     # -- coming back -----------------------------------------------------------------------------
 
-    def stale(self, keep: Iterable[str]) -> list[str]:
-        """Which of these groups are not what they were in the last image."""
-        if self.image is None:
+    def stale(self, base: str | None, keep: Iterable[str]) -> list[str]:
+        """Which of these groups are not what they were in that image, if it is the last one."""
+        if self.image is None or self.image != base:
             return list(keep)
         found = roots.roots(self._shell)
         names = self._touched.take(self._shell)

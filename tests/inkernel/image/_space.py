@@ -83,7 +83,7 @@ class Space:
             )
         with self._alone():
             chunk = self.taker.buffers.chunk
-            request = load.Load(id, chunk, tuple(keep), wanted, [])
+            request = load.Load(id, chunk, self.taker.image, tuple(keep), wanted, [])
             notes, _, watch = load.load(self.taker, self, request)
             watch()
         for fd in files:
