@@ -24,6 +24,7 @@ from cave.errors import ConfigError, PutError
 
 Persistence = Literal["live", "snapshot", "hybrid"]
 Profile = Literal["open"]
+Tracking = Literal["auto", "hashes"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -96,6 +97,8 @@ class Settings:
     idle_timeout: float = 12 * 3600.0
     """Seconds without work after which a kernel ends by itself; 0 means never."""
     profile: Profile = "open"
+    tracking: Tracking = "auto"
+    """How kernels know which memory changed: `auto` takes pages where the system tells them."""
 
     @classmethod
     def load(cls, **call: Any) -> Self:
@@ -118,6 +121,9 @@ class Settings:
         return replace(self, **checked)
 
 
+_CHOICES = {"persistence": Persistence, "profile": Profile, "tracking": Tracking}
+
+
 def _checked(source: str, key: str, value: Any) -> Any:
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{source}: setting {key!r} is {value!r}, not {expected}")
@@ -136,7 +142,7 @@ def _checked(source: str, key: str, value: Any) -> Any:
                 raise wrong("zero or more")
             return number
         case _:
-            allowed = get_args(Persistence if key == "persistence" else Profile)
+            allowed = get_args(_CHOICES[key])
             if value not in allowed:
                 raise wrong(f"one of {', '.join(map(repr, allowed))}")
             return value

@@ -24,11 +24,14 @@ PACKAGES = ("ipykernel", "jupyter_client", "dill", "pandas", "pyarrow", "sqlalch
 EXTRAS = {"openai": "openai", "local": "xllamacpp", "excel": "openpyxl"}
 
 
+State = Literal["ok", "DEGRADED", "FAILED", "missing"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of the doctor's table."""
 
-    state: Literal["ok", "DEGRADED", "FAILED", "missing"]
+    state: State
     what: str
     detail: str
 
@@ -39,7 +42,7 @@ def examine() -> list[Finding]:
     findings.append(_tried("settings", _settings))
     findings.append(_tried("home", _home))
     findings.append(_tried("journal", _journal))
-    findings.append(_tried("kernel", _kernel))
+    findings += _kernel_and_snapshots()
     findings.append(Finding("DEGRADED", "confinement", "profile open: cells may do what you may"))
     findings += _operators()
     return findings
@@ -105,7 +108,17 @@ def _journal() -> str:
     return "1 session" if len(rows) == 1 else f"{len(rows)} sessions"
 
 
-def _kernel() -> str:
+def _kernel_and_snapshots() -> list[Finding]:
+    tracked: list[str] = []
+    findings = [_tried("kernel", lambda: _kernel(tracked))]
+    if tracked:
+        how = "pages" if tracked[0].startswith("pages") else "hashes"
+        state: State = "ok" if how == "pages" else "DEGRADED"
+        findings.append(Finding(state, "snapshots", f"changed memory is found by {tracked[0]}"))
+    return findings
+
+
+def _kernel(tracked: list[str]) -> str:
     name = f"doctor-{secrets.token_hex(4)}"
     at = home.at()
     session = AsyncSession(at, name, Options())
@@ -117,6 +130,7 @@ def _kernel() -> str:
         cell = portal().call(session.run("6 * 7"))
         took = time.perf_counter() - began
         cell.raise_for_error()
+        tracked += filter(None, [session.tracking])
         return f"started in {started:.2f} s, answered {cell.text} in {1000 * took:.0f} ms"
     finally:
         portal().call(session.close())

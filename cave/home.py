@@ -138,6 +138,7 @@ class Kernels:
             python=self.python,
             idle_timeout=self.settings.idle_timeout or None,
             hash_seed=self._home.hash_seed,
+            env={} if self.settings.tracking == "auto" else {"CAVE_TRACKING": "hashes"},
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
         )
         return await start(launch)

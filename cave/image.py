@@ -98,6 +98,8 @@ class Image:
     """Seconds for which the kernel was held up."""
     missed: tuple[str, ...] = ()
     """Names that had changed although no cell was seen to reach them."""
+    tracking: str = ""
+    """How the kernel knows which memory changed: `pages` or `hashes`, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class Lineage:
     """Whether there are snapshots at all (`persistence="live"` has none)."""
     every: int = 1
     """Cells from one automatic snapshot to the next."""
+    tracking: str = ""
+    """How the kernel that gave the last image knows which memory changed."""
     _store: Snapshots | None = None
     _manifests: dict[str, Manifest] = field(default_factory=dict)
     _taken: Taken | None = None
@@ -250,6 +252,7 @@ class Lineage:
         return self.journal.history.lasting.snapshots[manifest.id]
 
     def _event(self, taken: Taken, image: Image, manifest: Manifest) -> SnapshotCommitted:
+        self.tracking = image.tracking
         return SnapshotCommitted(
             snapshot=manifest.id,
             cell=taken.cell,

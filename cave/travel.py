@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cave import __version__, moments, thinning
 from cave.config import Options, checked_name
-from cave.errors import ConfigError, SnapshotError
+from cave.errors import ConfigError, SessionBusy, SnapshotError
 from cave.events import Event, Restored, SessionOpened, SnapshotCommitted
 from cave.history import History
 from cave.home import Home
@@ -79,6 +79,11 @@ class TimeTravel:
 
     def _shown(self, event: SnapshotCommitted) -> Snapshot:
         return Snapshot.of(event, self._fold.lasting.of(self._fold.variables.values()))
+
+    @property
+    def tracking(self) -> str:
+        """How the kernel knows which memory changed, as its last image told; empty before."""
+        return self._lineage.tracking
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -164,18 +169,27 @@ class TimeTravel:
         """
         self._require_snapshots()
         child = self.sibling(checked_name(name))
-        async with self._operation() as news:
-            await self._lineage.settle()
+        try:
+            async with self._operation() as news:
+                await self._lineage.settle()
+                if at is None:
+                    kernel = await self._ready(news=news)
+                    await self._up_to_date(kernel)
+                    await self._branch(child, self._fold.lasting.latest)
+                else:
+                    await self._branch(child, moments.resolve(self._fold, at))
+        except SessionBusy:
             if at is None:
-                kernel = await self._ready(news=news)
-                await self._up_to_date(kernel)
-            lasting = self._fold.lasting
-            id = lasting.latest if at is None else moments.resolve(self._fold, at)
-            if not await self.home.store.create(child.name):
-                raise ConfigError(f"there is a session {name!r} already; choose another name")
-            await asyncio.to_thread(self._copy_workdir, child.name)
-            await child.receive(self.name, self._lineage, id)
+                raise
+            await self._refreshed()  # what is on disk is there for all
+            await self._branch(child, moments.resolve(self._fold, at))
         return child
+
+    async def _branch(self, child: Self, id: str) -> None:
+        if not await self.home.store.create(child.name):
+            raise ConfigError(f"there is a session {child.name!r} already; choose another name")
+        await asyncio.to_thread(self._copy_workdir, child.name)
+        await child.receive(self.name, self._lineage, id)
 
     def _copy_workdir(self, name: str) -> None:
         source = self.home.workdir(self.name)
