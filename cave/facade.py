@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_CALM = {"closed", "asleep", "restart"}
+"""Ends of kernels that somebody wanted."""
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -83,7 +87,8 @@ class Session:
                 self._failures.append(event.reason)
                 self._ended.put(event)
             return
-        died = isinstance(event, KernelEnded) and event.reason not in {"closed", "asleep"}
+        quiet = {"closed", "asleep"} if isinstance(event, KernelEnded) and event.lost else _CALM
+        died = isinstance(event, KernelEnded) and event.reason not in quiet
         back = isinstance(event, Restored) and event.reason != "asked"
         if died or back:
             self._ended.put(cast("KernelEnded | Restored", event))

@@ -188,8 +188,12 @@ class TimeTravel:
     async def _branch(self, child: Self, id: str) -> None:
         if not await self.home.store.create(child.name):
             raise ConfigError(f"there is a session {child.name!r} already; choose another name")
-        await asyncio.to_thread(self._copy_workdir, child.name)
-        await child.receive(self.name, self._lineage, id)
+        try:
+            await asyncio.to_thread(self._copy_workdir, child.name)
+            await child.receive(self.name, self._lineage, id)
+        except BaseException:
+            await asyncio.shield(self.home.forget(child.name))
+            raise
 
     def _copy_workdir(self, name: str) -> None:
         source = self.home.workdir(self.name)

@@ -39,6 +39,6 @@ def told_death(event: KernelEnded) -> str:
 def told_return(event: Restored) -> str:
     """How the namespace came back, in words; nothing where that was to be expected."""
     report = RestoreReport.of(event)
-    if event.reason in {"opened", "fork", "seed"} and report.exact and not report.versions:
+    if event.reason not in {"death", "asked"} and report.exact and not report.versions:
         return ""
     return "\n  ".join(report.lines)
