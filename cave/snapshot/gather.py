@@ -1,6 +1,8 @@
 """Few files: what a snapshot still needs of many old packs moves into its own.
 
 Without this a session of 10,000 cells that each make one variable would keep 10,000 packs.
+A snapshot that is to stay (the first of each ten cells) takes over what lies in the packs of
+those before it that are not: else all of these would have to stay for its sake.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import replace
 
 from cave.errors import SnapshotCorrupt
 
+from .keep import Retention
 from .manifest import Entry, Group, Manifest
 from .pack import Packs, PackWriter
 from .refs import ZERO, Ref, checksum
@@ -21,24 +24,45 @@ MOST = 96
 LEAST = 48
 PORTION = 16 << 20
 """Bytes that are moved at a time, at most."""
+PASSING = 2 << 20
+"""Bytes that are taken over from packs that are about to go, at most."""
+EVERY = Retention().every
 
 
 def forward(
-    entries: list[Entry], base: Manifest | None, packs: Packs, writer: PackWriter
+    entries: list[Entry], base: Manifest | None, packs: Packs, writer: PackWriter, cell: int
 ) -> tuple[list[Entry], set[int]]:
     """The entries with what lay in packs that are given up, and the numbers of those."""
-    if base is None or len(base.used) <= MOST:
+    if base is None:
         return entries, set()
-    leave = given_up(base.used)
+    leave = passing(base, cell)
+    if len(base.used) > MOST:
+        leave |= _smallest(base.used, len(base.used) - LEAST, PORTION)
+    if not leave:
+        return entries, leave
+    writer.flush()  # nodes of what changed are read where they were just written
     return [_moved(entry, leave, packs, writer) for entry in entries], leave
 
 
-def given_up(used: Mapping[int, int]) -> set[int]:
-    """Packs that hold least, so many that few are left, as far as a portion goes."""
+def passing(base: Manifest, cell: int) -> set[int]:
+    """Packs that will not stay for their own sake, when the snapshot of `cell` is one to stay."""
+    ten = base.cell // EVERY
+    if cell // EVERY == ten:
+        return set()
+    some = {
+        number: size
+        for number, size in base.used.items()
+        if (of := number >> 32) // EVERY == ten and of % EVERY
+    }
+    return _smallest(some, len(some), PASSING)
+
+
+def _smallest(used: Mapping[int, int], count: int, most: int) -> set[int]:
+    """So many packs that hold least, as far as `most` bytes go."""
     leave, moved = set(), 0
-    for number, size in heapq.nsmallest(len(used) - LEAST, used.items(), key=lambda item: item[1]):
+    for number, size in heapq.nsmallest(count, used.items(), key=lambda item: item[1]):
         moved += size
-        if moved > PORTION:
+        if moved > most:
             break
         leave.add(number)
     return leave

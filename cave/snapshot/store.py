@@ -76,7 +76,7 @@ class Snapshots:
             writer = PackWriter(output, number)
             writing = Writing(image, base, packs, writer, self._known, pool, progress)
             entries, loose = writing.entries(variables)
-            entries, leave = gather.forward(entries, base, packs, writer)
+            entries, leave = gather.forward(entries, base, packs, writer, cell)
             blocks, places = place(entries, base, writer, leave)
             manifest = sign(
                 Manifest(

@@ -176,6 +176,17 @@ def test_long_sessions_keep_few_files(store: Snapshots, folder: Path) -> None:
         assert same(world, read_back(opened(folder), manifest.id))
 
 
+def test_snapshots_that_stay_need_no_packs_of_those_that_go(store: Snapshots, folder: Path) -> None:
+    """Of a long session one file in ten is left: the others hold nothing that is needed."""
+    made = series(store, 120, size=CHUNK * 90)
+    stay = [(manifest, world) for manifest, world in made if manifest.cell % 10 == 0]
+    store.retire({manifest.id for manifest, _ in stay})
+    first = sum(manifest.cell < 10 for manifest, _ in made)
+    assert len(list(folder.glob("*.*"))) <= len(stay) + first
+    for manifest, world in stay:
+        assert same(world, read_back(opened(folder), manifest.id))
+
+
 def test_the_bytes_of_packs_add_up(store: Snapshots, folder: Path) -> None:
     """What a manifest says it needs of each pack is what its references sum up to."""
     for manifest, _ in series(store, 120, size=CHUNK * 90):
