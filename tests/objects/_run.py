@@ -24,7 +24,7 @@ from cave.report import Entry, RestoreReport
 FILES = sorted((Path(__file__).parent / "kinds").glob("*.txt"))
 TOGETHER = 60
 """Kinds in one session."""
-_NEEDED = ("ipykernel", "dill", "pandas", "numpy")
+NEEDED = ("ipykernel", "dill", "pandas", "numpy")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def pythons() -> list[str]:
 
 def libraries(python: str) -> set[str]:
     """Which of the libraries that kinds need an interpreter has."""
-    wanted = {name for kind in kinds() for name in kind.needs} | set(_NEEDED)
+    wanted = {name for kind in kinds() for name in kind.needs} | set(NEEDED)
     if python == sys.executable:
         return {name for name in wanted if importlib.util.find_spec(name)}
     code = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
@@ -105,7 +105,7 @@ def judge(kind: Kind, cell: cave.Cell, report: RestoreReport) -> tuple[str, str]
     notes = "; ".join(f"{label} {e}" for label, entries in said.items() for e in entries)
     if not cell.ok:
         error = str(cell.error)
-        if "LostError" not in error and "did not come back" not in error:
+        if "LostError" not in error and "did not come back" not in error and "<lost" not in error:
             return "WRONG", f"{error[-700:]} [{notes or 'not noted'}]"
         named = [*said["lost"], *said["changed"]]
         if not named:

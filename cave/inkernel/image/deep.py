@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .frozen import frozen
-from .makers import set_state
+from .makers import preset, set_state
 from .pickler import Pickler
 from .reading import current
 
@@ -34,9 +34,10 @@ class DeepPickler(Pickler):
 
     magic = MAGIC
 
-    def know(self, main: Any) -> None:
-        """The namespace has no record."""
-        self.main = main
+    def know(self, known: tuple[Any, ...]) -> None:
+        """What is there already has no record."""
+        self.known = known
+        self._preset = {id(obj): index for index, obj in enumerate(known)}
 
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump: all records, beginning with the roots."""
@@ -57,8 +58,8 @@ class DeepPickler(Pickler):
         kind = type(obj)
         if kind in _ATOMS:
             return None
-        if obj is self.main and obj is not None:
-            return 0
+        if self.known and (place := self._preset.get(id(obj))) is not None:
+            return -1 - place
         known = self._pids.get(id(obj))
         if known is not None:
             return known
@@ -231,9 +232,9 @@ class DeepUnpickler(pickle.Unpickler):
         self._makers: dict[int, tuple[Any, list[Any]]] = {}
 
     def persistent_load(self, pid: Any) -> Any:
-        """The object of that number; 0 is the namespace."""
-        if pid == 0:
-            return current().main
+        """The object of that number; negative ones are there already."""
+        if type(pid) is int and pid < 0:
+            return preset()[-1 - pid]
         if type(pid) is tuple:
             pid, index, maker, *args = pid
             self._makers[index] = maker, args

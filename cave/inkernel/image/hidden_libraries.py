@@ -222,12 +222,62 @@ class MatplotlibOptions(Kind):
         if isinstance(backend, str) and dict.get(mpl.rcParams, "backend") != backend:
             try:
                 mpl.use(backend)
+                _let_figures_stay(backend)
             except Exception as exc:
                 self.note("lost", "backend", f"{backend!r} cannot be used here: {exc}")
 
     def forget(self) -> None:
         super().forget()
         self._seen = None
+
+
+def _let_figures_stay(backend: str) -> None:
+    """Only the backend of notebooks closes figures after each cell."""
+    inline = sys.modules.get("matplotlib_inline.backend_inline")
+    if inline is None or "inline" in backend:
+        return
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    if shell is not None and inline.flush_figures in shell.events.callbacks["post_execute"]:
+        shell.events.unregister("post_execute", inline.flush_figures)
+
+
+class Accessors(Kind):
+    """`df.name` by `register_dataframe_accessor` and the like, made in the session."""
+
+    name = "accessors"
+    mutable = True
+
+    def read(self) -> Any:
+        pd = sys.modules.get("pandas")
+        if pd is None or not hasattr(pd, "DataFrame"):
+            return None
+        found = tuple(
+            (kind.__name__, name, made._accessor)
+            for kind in (pd.DataFrame, pd.Series, pd.Index)
+            for name in kind._accessors
+            if (made := vars(kind).get(name)) is not None and _is_own(made)
+        )
+        return found or None
+
+    def apply(self, value: Any) -> None:
+        if not value:
+            return
+        import pandas as pd
+
+        for kind, name, accessor in value:
+            if isinstance(accessor, Lost):
+                continue
+            owner: Any = getattr(pd, kind)
+            if name in owner._accessors:
+                type.__setattr__(owner, name, type(vars(owner)[name])(name, accessor))
+            else:
+                getattr(pd.api.extensions, f"register_{kind.lower()}_accessor")(name)(accessor)
+
+
+def _is_own(made: Any) -> bool:
+    return getattr(getattr(made, "_accessor", None), "__module__", "") == "__main__"
 
 
 class Figures(Kind):
@@ -270,4 +320,5 @@ def _manager(number: int, figure: Any) -> Any:
 
 KINDS: list[Kind] = [
     NumpyRandom(), NumpyOptions(), PandasOptions(), MatplotlibOptions(), Figures(),
+    Accessors(),
 ]  # fmt: skip

@@ -40,6 +40,7 @@ from .makers import (
     fill_module,
     import_module,
     make_c_array,
+    make_c_class,
     make_c_pointer,
     make_cached_property,
     make_cell,
@@ -281,7 +282,7 @@ def _reduce_c_type(pickler: Pickler, obj: Any) -> Any:
         and obj.__name__ == f"{obj._type_.__name__}_Array_{obj._length_}"
     ):
         return make_c_array, (obj._type_, obj._length_)
-    if issubclass(obj, ctypes._Pointer) and name.startswith("LP_"):
+    if issubclass(obj, ctypes._Pointer) and obj.__name__.startswith("LP_"):
         return make_c_pointer, (obj._type_,)
     if not issubclass(obj, ctypes.Structure | ctypes.Union):
         raise Refused("it is a type of ctypes that is made by a call; make it again")
@@ -293,8 +294,8 @@ def _reduce_c_type(pickler: Pickler, obj: Any) -> Any:
     early = [(name, vars(obj)[name]) for name in _C_EARLY if name in vars(obj)]
     known = {name for name, *_ in vars(obj).get("_fields_", ())} | set(_C_EARLY)
     rest = {name: value for name, value in _class_state(obj).items() if name not in known}
-    args = (key, type(obj), obj.__name__, obj.__bases__, head)
-    return make_class, args, (early, rest), None, None, fill_c_class
+    args = (key, obj.__name__, obj.__bases__, head)
+    return make_c_class, args, (early, rest), None, None, fill_c_class
 
 
 def _registered(obj: abc.ABCMeta) -> dict[str, Any]:

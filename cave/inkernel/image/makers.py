@@ -16,6 +16,7 @@ import importlib
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +191,14 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
 
 
 @frozen
+def make_c_class(key: str, name: str, bases: tuple[type, ...], head: dict[str, Any]) -> type:
+    """A structure of ctypes, still without fields."""
+    if (known := _brought(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    return _bring(key, type(bases[0])(name, bases, dict(head)))  # type: ignore[no-any-return]
+
+
+@frozen
 def fill_c_class(made: type, state: tuple[list[tuple[str, Any]], dict[str, Any]]) -> None:
     """Fields of a structure of ctypes, which it may refer to, and its other attributes."""
     early, rest = state
@@ -335,6 +344,18 @@ def adopt_itself(made: Any, pairs: list[tuple[Any, Any]]) -> None:
     for key, value in pairs:
         dict.__setitem__(made, key, value)
     object.__setattr__(made, "__dict__", made)
+
+
+@frozen
+def of_module(module: str, name: str) -> Any:
+    """What a module has under that name."""
+    return getattr(importlib.import_module(module), name)
+
+
+def preset() -> tuple[Any, ...]:
+    """Lists and dicts of the interpreter, which are there already; their order is for ever."""
+    main = sys.modules["__main__"].__dict__
+    return main, sys.modules, sys.path, sys.argv, builtins.__dict__, sys.meta_path, warnings.filters
 
 
 @frozen

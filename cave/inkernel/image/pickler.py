@@ -10,6 +10,7 @@ stream as buffers. What nests too deeply is written by worklist instead (see `de
 from __future__ import annotations
 
 import copyreg
+import gc
 import pickle
 import sys
 import types
@@ -23,17 +24,31 @@ from ..codec import uncollected
 from . import members, rules
 from .definitions import Definitions, findable
 from .lost import Lost, make_lost
-from .makers import adopt_dict, adopt_itself, definition, fill_container, fill_past
+from .makers import (
+    adopt_dict,
+    adopt_itself,
+    definition,
+    fill_container,
+    fill_past,
+    of_module,
+    preset,
+)
 
-MAIN_MAGIC = b"cave main 1\n"
-"""What streams begin with that refer to the namespace itself, as `globals()` gives it."""
+PRESET_MAGIC = b"cave preset 1\n"
+"""What streams begin with that refer to `globals()`, `sys.path` and the like themselves."""
 LARGE = 64 << 10
 """Contiguous memory of at least this many bytes leaves the stream as a buffer."""
 _RETRIES = 6
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 _EMPTY = ((), (None,), (None, None))
+KEPT = frozenset({"random", "os", "matplotlib", "pandas", "numpy", "warnings", "logging", "sys"})
+"""Libraries whose own state is kept beside the namespace (see `hidden`)."""
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 _OWN_WAYS = ("__getattr__", "__getattribute__", "__setattr__")
+_IDS = "its keys look like ids of objects, which have other ids in another process"
+_NEAR = 32
+"""Bits of an address that differ between objects of one process."""
+_SAMPLE = 20
 _UNHELD = 3
 """References to the `__dict__` of an object: its own, a reduced object's, and the asking."""
 
@@ -113,15 +128,15 @@ class Pickler(pickle.Pickler):
 
     magic = b""
     """What the stream begins with, if it is no plain pickle."""
-    main: Any = None
-    """The namespace, where an attempt has met it: an object that is there already."""
+    known: tuple[Any, ...] = ()
+    """Objects that are there already, the namespace first, where an attempt has met one."""
 
-    def know(self, main: Any) -> None:
-        """The namespace is what the reader has as the first of what it remembers."""
-        if main is not None:
-            self.main = main
-            self.magic = MAIN_MAGIC
-            self.memo = {id(main): (0, main)}
+    def know(self, known: tuple[Any, ...]) -> None:
+        """They are what the reader has as the first of what it remembers."""
+        if known:
+            self.known = known
+            self.magic = PRESET_MAGIC
+            self.memo = {id(obj): (index, obj) for index, obj in enumerate(known)}
 
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump."""
@@ -170,6 +185,8 @@ class Pickler(pickle.Pickler):
         if library not in ("builtins", "__main__"):
             self.libraries.add(library)
         found = rules.find(kind)
+        if found is None and (singles := _singles(kind)):
+            return _single(singles)
         ordinary = _class if issubclass(kind, type) else _ordinary
         if ordinary is _ordinary and _answers(kind):
             ordinary = _past
@@ -249,6 +266,37 @@ def _lost_before(pickler: Pickler, obj: Lost) -> Any:
     return reduced
 
 
+def _singles(kind: type) -> dict[int, tuple[str, str]]:
+    """Objects of a library's type that the library itself has under a name, by id."""
+    name = kinds.module(kind)
+    if name in ("__main__", "builtins", "") or kinds.derives(kind, type) or not findable(kind):
+        return {}
+    return {
+        id(value): (module, path)
+        for module in dict.fromkeys((name.partition(".")[0], name))
+        for path, value in list(getattr(sys.modules.get(module), "__dict__", {}).items())
+        if type(value) is kind
+    }
+
+
+def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any]:
+    """The object of a module is the module's; with what it holds only where that is kept."""
+
+    def handler(pickler: Pickler, obj: Any) -> Any:
+        reduced = _ordinary(pickler, obj)
+        place = singles.get(id(obj))
+        if place is None or not isinstance(reduced, tuple):
+            return reduced
+        if place[0].partition(".")[0] in KEPT:
+            pickler.from_library(place[0])
+            return of_module, place
+        if len(reduced) > 2 and any(part is not None for part in reduced[2:5]):
+            pickler.rebuilt(obj, f"a copy, no longer {'.'.join(place)} itself")
+        return reduced
+
+    return handler
+
+
 def _class(pickler: Pickler, obj: type) -> Any:
     return pickler_classes().reduce_class(pickler, obj)
 
@@ -301,12 +349,20 @@ def _ordinary(pickler: Pickler, obj: Any) -> Any:
 
 def _held(pickler: Pickler, obj: Any, reduced: Any) -> Any:
     """An object whose `__dict__` somebody else holds as well: it is the same one afterwards."""
-    if reduced[2] is not kinds.attributes(obj):
+    state = reduced[2]
+    ours = (obj, reduced, pickler.seen)
+    if state is not kinds.attributes(obj) or not any(
+        type(holder) is not types.FrameType and all(holder is not one for one in ours)
+        for holder in gc.get_referrers(state)
+    ):
         return reduced
     plain = reduced[0] is _newobj and (len(reduced) == 3 or reduced[3:5] in _EMPTY)
     if plain and not hasattr(type(obj), "__setstate__"):
         return (*reduced[:3], None, None, adopt_dict)
-    pickler.rebuilt(obj, "its attributes were held as a dict as well, which is apart from it now")
+    kind = rules.full_name(type(obj))
+    pickler.rebuilt(
+        obj, f"the attributes of a {kind} were held as a dict as well, now apart from it"
+    )
     return reduced
 
 
@@ -375,7 +431,7 @@ class _Attempt:
     refused: dict[int, tuple[Any, str]] = field(default_factory=dict)
     """Objects that an earlier attempt failed at; reducing them gives a placeholder."""
     memory: Any = None
-    main: Any = None
+    known: tuple[Any, ...] = ()
     used: dict[int, set[str]] = field(default_factory=dict)
     """Names in globals that belong to no module, by id, that functions were seen to use."""
     held: set[int] = field(default_factory=set)
@@ -389,7 +445,7 @@ class _Attempt:
         pickler = self.kind(file, definitions, inline=inline)
         pickler.refused, pickler.memory = self.refused, self.memory
         pickler.watch()
-        pickler.know(self.main)
+        pickler.know(self.known)
         pickler.spaces_used, pickler.spaces_held = self.used, self.held
         self.number += 1
         try:
@@ -420,10 +476,11 @@ class _Attempt:
         if self.number > _RETRIES:
             return False
         found = False
-        main = getattr(sys.modules.get("__main__"), "__dict__", None)
-        if self.main is None and any(obj is main for obj in pickler.seen):
-            self.main = main
-            found = True
+        if not self.known:
+            known = preset()
+            if not {id(obj) for obj in known}.isdisjoint(map(id, pickler.seen)):
+                self.known = known
+                found = True
         for number, own in pickler.spaces.items():
             if type(own) is types.ModuleType or number in self.held:
                 continue
@@ -457,7 +514,27 @@ def _deep() -> type[Pickler]:
     return deep.DeepPickler
 
 
+def _say_of_ids(pickler: Pickler) -> None:
+    """Note dicts and sets whose keys look like ids of objects: these are others afterwards."""
+    near = {id(obj) >> _NEAR for obj in pickler.seen[:_SAMPLE]} | {id(pickler) >> _NEAR}
+    for obj in pickler.seen:
+        if type(obj) in (dict, set) and obj:
+            key = next(iter(obj))
+            if (
+                type(key) is int
+                and key >> _NEAR in near
+                and all(
+                    type(one) is int and not one % 8 and one >> _NEAR in near
+                    for one in list(obj)[:_SAMPLE]
+                )
+            ):
+                note = Note("changed", pickler.root, type(obj).__name__, _IDS)
+                pickler.notes.append(note)
+                pickler.losses.append((obj, note))
+
+
 def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
+    _say_of_ids(pickler)
     if pickler.losses:
         from . import paths
 

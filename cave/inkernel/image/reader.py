@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,8 @@ from ..codec import uncollected
 from . import deep, paths, ready
 from .definitions import Definitions
 from .lost import Lost
-from .pickler import MAIN_MAGIC, Note, why
+from .makers import preset
+from .pickler import PRESET_MAGIC, Note, why
 from .reading import Reading, current, reading
 
 _abandoned: list[Any] = []
@@ -59,12 +59,12 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
 
 
 def _opened(stream: Any) -> tuple[io.BytesIO, dict[int, Any]]:
-    """A stream, and what it remembers from the start: the namespace, if it refers to it."""
+    """A stream, and what it remembers from the start, if it refers to that."""
     file = io.BytesIO(stream)
-    if bytes(stream[: len(MAIN_MAGIC)]) != MAIN_MAGIC:
+    if bytes(stream[: len(PRESET_MAGIC)]) != PRESET_MAGIC:
         return file, {}
-    file.seek(len(MAIN_MAGIC))
-    return file, {0: sys.modules["__main__"].__dict__}
+    file.seek(len(PRESET_MAGIC))
+    return file, dict(enumerate(preset()))
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:

@@ -1,0 +1,54 @@
+"""Every kind of object after kill -9, after a step back, and in its third life."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+
+import pytest
+
+from . import _run
+
+pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(600)]
+LOTS = _run.lots(_run.kinds())
+FULL = os.environ.get("CAVE_OBJECTS") == "full"
+
+
+@pytest.mark.parametrize("number", range(len(LOTS)))
+def test_kinds_are_exact_rebuilt_or_lost_as_they_say(number: int) -> None:
+    """Used after a death: what the report calls exact is so, what is not is named with a reason,
+    and using what is lost raises."""
+    outcome = _lived(LOTS[number], None, ("kill", "back", "twice") if FULL else ("kill",))
+    assert not outcome.wrong, "\n".join(outcome.wrong)
+
+
+def test_kinds_survive_a_step_back_and_a_second_death() -> None:
+    """Some of all kinds: used, brought back in place, killed twice and used again."""
+    some = [kind for lot in LOTS for kind in lot][:: 1 if FULL else 8]
+    outcome = _lived(some, None, ("control", "kill", "back", "twice"))
+    assert not outcome.wrong, "\n".join(outcome.wrong)
+
+
+@pytest.mark.skipif(not FULL, reason="scripts/crash runs it: CAVE_OBJECTS=full")
+@pytest.mark.parametrize("number", range(len(LOTS)))
+@pytest.mark.parametrize("python", _run.pythons() or [""])
+def test_kinds_on_another_python(python: str, number: int) -> None:
+    """The same on each interpreter that CAVE_TEST_PYTHONS lists."""
+    if not python:
+        pytest.skip("CAVE_TEST_PYTHONS lists no other Python")
+    if not set(_run.NEEDED) <= _run.libraries(python):
+        pytest.skip(f"{python} lacks one of {', '.join(_run.NEEDED)}")
+    outcome = _lived(LOTS[number], python, ("kill", "back", "twice"))
+    assert not outcome.wrong, "\n".join(outcome.wrong)
+
+
+def _lived(lot: list[_run.Kind], python: str | None, modes: tuple[str, ...]) -> _run.Outcome:
+    there = _run.libraries(python or sys.executable)
+    outcome = _run.Outcome()
+    _run.live([kind for kind in lot if set(kind.needs) <= there], python, outcome, "kinds",
+              modes=modes)  # fmt: skip
+    counts = Counter((mode, found) for (mode, _), found in outcome.found.items())
+    for (mode, found), count in sorted(counts.items()):
+        print(f"{mode}: {count} {found}")
+    return outcome
