@@ -153,6 +153,8 @@ class App(IPKernelApp):
         hidden.remember()
         facade.install()
         self._watch_idle()
+        if self.settings.pending_after is not None:
+            self.io_loop.call_later(_QUIET, self._prepare_images)
         while True:
             try:
                 self.io_loop.start()
@@ -160,6 +162,13 @@ class App(IPKernelApp):
                 self.log.warning("a task of a cell raised %r", exc)
             else:
                 break
+
+    def _prepare_images(self) -> None:
+        """Import what the first image needs, if nobody waits for anything."""
+        if self.kernel.running is None:
+            from .image import ready, serve  # noqa: F401
+
+            ready.load()
 
     def _watch_idle(self) -> None:
         if not self.settings.idle_timeout:
@@ -220,6 +229,8 @@ def _serve(given: dict[str, Any], argv: list[str]) -> None:
     _leave(app)
 
 
+_QUIET = 0.05
+"""Seconds after which a kernel that was started waits for its first cell."""
 _APP = {"outstream_class": f"{__package__}.output.Stream", "parent_handle": 0}
 
 
