@@ -329,7 +329,7 @@ class Lineage:
 
     def prepare(self) -> None:
         """Begin to check what the next kernel comes back to, while that kernel starts."""
-        if self.on and self._ahead is None and (line := self.journal.history.lasting.line):
+        if self._ahead is None and (line := self.journal.history.lasting.line):
             self._ahead = asyncio.ensure_future(self._plan_ahead(line[0]))
 
     async def _plan_ahead(self, id: str) -> Plan | None:
@@ -503,7 +503,7 @@ class Lineage:
     def back(self) -> int | None:
         """The cell after which the next kernel's namespace would be; None without a snapshot."""
         lasting = self.journal.history.lasting
-        latest = lasting.snapshots.get(lasting.latest) if self.on else None
+        latest = lasting.snapshots.get(lasting.latest)
         return latest.cell if latest else None
 
 

@@ -133,7 +133,7 @@ class Supply:
             await self.bury(kernel.death)
         if self.kernel is None:
             await self._start()
-        if self.journal.history.lasting.fresh and self.lineage.on:
+        if self.journal.history.lasting.fresh:
             await self._bring_back()
         assert self.kernel is not None
         return self.kernel
@@ -317,8 +317,7 @@ class Supply:
 
     def losses(self) -> tuple[Variable, ...]:
         """The variables that go with the kernel and do not come back."""
-        history = self.journal.history
-        return history.not_held() if self.lineage.on else tuple(history.variables.values())
+        return self.journal.history.not_held()
 
     def view(self, *, profile: str) -> KernelView:
         """The kernel as a person sees it; without one here, as the journal knows it."""

@@ -128,11 +128,10 @@ class RestoreReport(Shown):
         for note in notes.values():
             entry = Entry(note.name, note.type, cells.get(note.name), note.reason)
             kinds.setdefault(note.kind, []).append(entry)
-        late = f"made after the snapshot, which holds the namespace after cell {event.cell}"
+        named = {entry.name for entries in kinds.values() for entry in entries}
         kinds.setdefault("lost", []).extend(
-            Entry(v.name, v.type, v.cell, late) for v in gone
-            if all(entry.name != v.name for entries in kinds.values() for entry in entries)
-        )  # fmt: skip
+            Entry(v.name, v.type, v.cell, _gone(v, event)) for v in gone if v.name not in named
+        )
         return cls(
             **{kind: tuple(entries) for kind, entries in kinds.items()},
             snapshot=event.snapshot,
@@ -161,7 +160,9 @@ class RestoreReport(Shown):
             lines.append(f"without what came later: {_cells(self.undone)}")
         for name in ("rebuilt", "changed", "assumed", "lost"):
             lines += [f"{name}: {entry}" for entry in getattr(self, name)]
-        lines += [f"{name} was {then}, is {now}" for name, then, now in self.versions]
+        lines += [
+            f"{name} was {then}, is {now or 'not installed'}" for name, then, now in self.versions
+        ]
         return lines + [f"stands: {effect}" for effect in self.effects_after]
 
     def __str__(self) -> str:
@@ -181,3 +182,9 @@ class RestoreReport(Shown):
 def _cells(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:20])) + (" ..." if numbers[20:] else "")
     return f"cell{'s' * (len(numbers) > 1)} {shown}"
+
+
+def _gone(variable: Variable, event: Restored) -> str:
+    if variable.cell is not None and variable.cell <= event.cell:
+        return "lost with an earlier kernel, and not made again since"
+    return f"made after the snapshot, which holds the namespace after cell {event.cell}"

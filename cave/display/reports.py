@@ -53,7 +53,8 @@ def restored(report: RestoreReport) -> str:
         names = [entry.name for entry in (*report.kept, *report.restored)]
         parts.append(f'<p class="c-dim">exact: {_names(names)}</p>')
     parts += [
-        f'<p class="c-warn">{escaped(name)} was {escaped(then)}, is {escaped(now)}</p>'
+        f'<p class="c-warn">{escaped(name)} was {escaped(then)}, is '
+        f"{escaped(now or 'not installed')}</p>"
         for name, then, now in report.versions
     ]
     return "".join(parts)
