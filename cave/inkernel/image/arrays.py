@@ -65,7 +65,7 @@ def _alone(known: memory.Memory, obj: Any, low: int, high: int) -> Any:
 
 def holders(obj: Any) -> list[Any]:
     """What holds the memory of an array: whoever has one of them shares it, written or not."""
-    found = []
+    found: list[Any] = []
     base = obj.base
     while base is not None and len(found) < _FAR:
         found.append(base)
@@ -342,8 +342,8 @@ def fill_memmap(made: Any, written: list[tuple[int, bytes]]) -> None:
 
     if not isinstance(made, np.memmap):
         return
-    flat = _opened(made) if not made.flags.writeable else made.view(np.ndarray)
-    order = "F" if made.flags.f_contiguous and not made.flags.c_contiguous else "C"
+    flat: Any = _opened(made) if not made.flags.writeable else made.view(np.ndarray)
+    order: Any = "F" if made.flags.f_contiguous and not made.flags.c_contiguous else "C"
     flat = flat.reshape(-1, order=order).view("u1")
     for at, content in written:
         flat[at : at + len(content)] = np.frombuffer(content, "u1")

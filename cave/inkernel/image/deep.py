@@ -13,7 +13,7 @@ import copyreg
 import io
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .frozen import frozen
@@ -25,6 +25,8 @@ MAGIC = b"cave deep 1\n"
 _BITS = 12
 """Of a persistent id, for the index of how it is made; 0 for what is there already."""
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type(...)})
+_WITH_SETTER = 6
+"""Length of a reduced object that says how it is filled."""
 _EMPTY = frozenset({list, dict, set})
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 
@@ -53,7 +55,7 @@ class DeepPickler(Pickler):
     def watch(self) -> None:
         """Nothing to do: `persistent_id` sees every object."""
 
-    def persistent_id(self, obj: Any) -> Any:
+    def persistent_id(self, obj: Any) -> Any:  # noqa: PLR0911 (called for every object)
         """Number and making of an object that has a record; None for what goes in place."""
         kind = type(obj)
         if kind in _ATOMS:
@@ -71,7 +73,9 @@ class DeepPickler(Pickler):
         easy = self._easy.get(kind)
         if easy is not None and not self.refused:
             return self._number(obj, easy[0], easy[1], _newobj)
-        if issubclass(kind, type) or kind.__module__ == __name__ or kind is pickle.PickleBuffer:
+        if kind.__module__ == __name__ or kind is pickle.PickleBuffer:
+            return None
+        if issubclass(kind, type) and not (self.inline and self.definitions.is_definition(obj)):
             return None
         reduced = super().reducer_override(obj)
         if _fillable(obj, reduced):
@@ -94,16 +98,20 @@ class DeepPickler(Pickler):
     def _number(self, obj: Any, maker: Any, args: tuple[Any, ...], reduced: Any) -> Any:
         """The first of its making says how in full, later ones where to look."""
         number = len(self._pids) + 1
-        key = (maker, args)
-        index = self._makers.get(key)
+        try:
+            key: Any = (maker, args)
+            index = self._makers.get(key)
+        except TypeError:  # what cannot be hashed is made once
+            key = index = None
         known = number << _BITS | (index or 0)
         self._pids[id(obj)] = known
         self._queue.append((number, obj, reduced))
         if index is not None:
             return known
-        index = len(self._makers) + 1
-        if index < 1 << _BITS:
+        index = 0 if key is None else len(self._makers) + 1
+        if 0 < index < 1 << _BITS:
             self._makers[key] = index
+        self._given(args)
         return (known, index, maker, *args)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -195,6 +203,8 @@ def _fillable(obj: Any, reduced: Any) -> bool:
     if reduced[0] is _newobj:
         return len(reduced[1]) == 1
     kind = type(obj)
+    if len(reduced) == _WITH_SETTER and reduced[2] is not None:  # a rule: an empty object first
+        return True
     plain = all(type(part) in _ATOMS or isinstance(part, type) for part in reduced[1])
     return reduced[0] is kind and plain
 
@@ -223,13 +233,10 @@ def deep_tuple(number: int, *parts: Any) -> None:
 # -- reading ---------------------------------------------------------------------------------
 
 
-class DeepUnpickler(pickle.Unpickler):
+class Making:
     """Makes what persistent ids stand for, empty."""
 
-    def __init__(self, file: io.BytesIO, *, buffers: Iterable[memoryview]) -> None:
-        super().__init__(file, buffers=buffers)
-        self._made = current().numbered
-        self._makers: dict[int, tuple[Any, list[Any]]] = {}
+    _makers: dict[int, tuple[Any, list[Any]]]
 
     def persistent_load(self, pid: Any) -> Any:
         """The object of that number; negative ones are there already."""
@@ -240,21 +247,47 @@ class DeepUnpickler(pickle.Unpickler):
             self._makers[index] = maker, args
         else:
             index = pid & ((1 << _BITS) - 1)
-        number = pid >> _BITS
-        made = self._made.get(number)
+        number, known = pid >> _BITS, current().numbered
+        made = known.get(number)
         if made is None:
             maker, args = self._makers[index]
-            made = self._made[number] = maker(*args)
+            made = known[number] = self.make(maker, args)
         return made
+
+    def make(self, maker: Any, args: list[Any]) -> Any:
+        """One object."""
+        return maker(*args)
+
+
+class DeepUnpickler(Making, pickle.Unpickler):
+    """The fast one; what cannot be made ends it."""
+
+    def __init__(self, file: io.BytesIO, *, buffers: Iterable[memoryview]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._makers = {}
 
 
 def load(stream: Any, buffers: Iterable[memoryview]) -> dict[str, Any]:
     """The roots of a stream in this form."""
+    return complete(DeepUnpickler(opened(stream), buffers=buffers).load(), _raise)
+
+
+def opened(stream: Any) -> io.BytesIO:
+    """The pickle in the stream."""
     file = io.BytesIO(stream)
     file.seek(len(MAGIC))
-    flow = iter(DeepUnpickler(file, buffers=buffers).load())
+    return file
+
+
+def _raise(_made: Any, error: Exception) -> None:
+    raise error
+
+
+def complete(flow: Iterable[Any], failed: Callable[[Any, Exception], None]) -> dict[str, Any]:
+    """The roots, with all objects filled; `failed` hears of those that do not let themselves."""
+    entries = iter(flow)
     made = current().numbered
-    records = [(number, next(flow)) for number in flow if number is not None]
+    records = [(number, next(entries)) for number in entries if number is not None]
     hashed: list[Any] = []
     states: list[Any] = []
     found: dict[str, Any] = {}
@@ -262,18 +295,23 @@ def load(stream: Any, buffers: Iterable[memoryview]) -> dict[str, Any]:
         if number == 0:
             found = payload
             continue
-        kind = type(made[number])
-        if kind is list:
-            made[number].extend(payload)
+        obj = made[number]
+        if type(obj) is list:
+            obj.extend(payload)
+        elif type(obj) is dict and _ATOMS.issuperset(map(type, payload)):
+            obj.update(payload)
         else:
-            (hashed if kind in _EMPTY else states).append((made[number], payload))
-    for obj, payload in reversed(states):
-        if type(payload) is dict:
-            _fill(obj, payload, None, None, None)
-        else:
-            _fill(obj, *payload)
-    for obj, payload in reversed(hashed):
-        obj.update(payload)
+            (hashed if type(obj) in _EMPTY else states).append((obj, payload))
+    for obj, payload in (*reversed(states), *reversed(hashed)):
+        try:
+            if type(obj) in _EMPTY:
+                obj.update(payload)
+            elif type(payload) is dict:
+                _fill(obj, payload, None, None, None)
+            else:
+                _fill(obj, *payload)
+        except Exception as error:
+            failed(obj, error)
     return found
 
 

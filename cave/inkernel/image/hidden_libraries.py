@@ -238,7 +238,7 @@ def _let_figures_stay(backend: str) -> None:
         return
     from IPython.core.getipython import get_ipython
 
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
     if shell is not None and inline.flush_figures in shell.events.callbacks["post_execute"]:
         shell.events.unregister("post_execute", inline.flush_figures)
 

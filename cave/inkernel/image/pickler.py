@@ -335,7 +335,7 @@ def _ordinary(pickler: Pickler, obj: Any) -> Any:
     if len(reduced) > 2 and reduced[2] is not None:
         state = reduced[2]
         if state is obj and isinstance(obj, dict):
-            pairs = list(reduced[4]) if len(reduced) > 4 and reduced[4] else []  # type: ignore[unreachable]
+            pairs = list(reduced[4]) if len(reduced) > 4 and reduced[4] else []
             return (*reduced[:2], pairs, None, None, adopt_itself)
         if type(state) is dict and sys.getrefcount(state) > _UNHELD + 1:
             return _held(pickler, obj, reduced)
@@ -416,9 +416,16 @@ def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = 
     definitions.settle()
     attempt = _Attempt(dict(roots))
     while True:
-        written = attempt.write(definitions, inline=inline)
+        try:
+            written = attempt.write(definitions, inline=inline)
+        except _Hopeless:
+            return attempt.placeholders()
         if written is not None:
             return written
+
+
+class _Hopeless(Exception):
+    """Not even placeholders can be written: a fault of ours."""
 
 
 @dataclass(slots=True)
@@ -471,6 +478,10 @@ class _Attempt:
                 self._blame(pickler, error)
         return None
 
+    def placeholders(self) -> Written:
+        """Nothing but what says that it is lost."""
+        return Written(pickle.dumps(self.roots, 5), notes=[note for _, note in self.lost])
+
     def _met(self, pickler: Pickler) -> bool:
         """Whether it met what has to be known before: the namespace, globals of functions."""
         if self.number > _RETRIES:
@@ -501,7 +512,7 @@ class _Attempt:
         gone = {id(obj) for obj, _ in self.lost}
         left = [name for name, obj in self.roots.items() if id(obj) not in gone]
         if not left:
-            raise AssertionError("placeholders can always be written") from error
+            raise _Hopeless from error
         for name in [pickler.root] if pickler.root in left else left:
             kind = rules.full_name(type(self.roots[name])).removeprefix("builtins.")
             self.roots[name] = Lost(name, kind, why(error))
@@ -528,7 +539,7 @@ def _say_of_ids(pickler: Pickler) -> None:
                     for one in list(obj)[:_SAMPLE]
                 )
             ):
-                note = Note("changed", pickler.root, type(obj).__name__, _IDS)
+                note = Note("changed", "", type(obj).__name__, _IDS)
                 pickler.notes.append(note)
                 pickler.losses.append((obj, note))
 
@@ -539,6 +550,8 @@ def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
         from . import paths
 
         paths.locate(pickler.losses, pickler.notes, roots)
+        for note in pickler.notes:
+            note.name = note.name or pickler.root
     pickler.clear_memo()
     pickler.last = None
     found = members.mutable(pickler.seen)

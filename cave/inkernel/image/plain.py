@@ -436,7 +436,7 @@ def _shell(pickler: Pickler, obj: Any) -> Any:
 def _this_shell() -> Any:
     from IPython.core.getipython import get_ipython
 
-    return get_ipython()  # type: ignore[no-untyped-call]
+    return get_ipython()
 
 
 @frozen

@@ -68,13 +68,28 @@ def _opened(stream: Any) -> tuple[io.BytesIO, dict[int, Any]]:
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
-    with uncollected(), reading(Reading(definitions)):
+    with uncollected():
         try:
-            return Loaded(deep.load(stream, iter(buffers)))
+            with reading(Reading(definitions)):
+                return _stubs(Loaded(deep.load(stream, iter(buffers))))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return _nothing(error)
+            _abandoned.append(error)
+            with reading(Reading(definitions)):
+                return _stubs(_deeply_and_carefully(stream, buffers))
+
+
+def _deeply_and_carefully(stream: Any, buffers: Sequence[memoryview]) -> Loaded:
+    unpickler = CarefulDeep(deep.opened(stream), buffers=iter(buffers))
+    try:
+        roots = deep.complete(unpickler.load(), unpickler.not_filled)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _nothing(error)
+    paths.locate(unpickler.losses, unpickler.notes, roots)
+    return Loaded(roots, unpickler.notes)
 
 
 def _stubs(loaded: Loaded) -> Loaded:
@@ -134,6 +149,8 @@ def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
 class Careful(pickle._Unpickler):
     """Pickle's unpickler, each step of which may fail by itself."""
 
+    memo: dict[int, Any]
+
     def __init__(self, file: io.BytesIO, *, buffers: Iterator[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
         self.notes: list[Note] = []
@@ -169,6 +186,27 @@ class Careful(pickle._Unpickler):
         self.notes.append(note)
         self.losses.append((lost, note))
         return lost
+
+
+class CarefulDeep(deep.Making, Careful):
+    """The same for groups that nest deeply."""
+
+    def __init__(self, file: io.BytesIO, *, buffers: Iterator[memoryview]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._makers = {}
+
+    def make(self, maker: Any, args: list[Any]) -> Any:
+        """One object; Lost if that fails."""
+        try:
+            return maker(*args)
+        except Exception as error:
+            return self._lose(_kind(args[0] if args else maker), error)
+
+    def not_filled(self, made: Any, error: Exception) -> None:
+        """An object does not take its state, and stays empty: too many may refer to it."""
+        if type(made) is not Lost:
+            self.notes.append(Note("lost", "", _kind(made), f"its content: {why(error)}"))
+            self.losses.append((made, self.notes[-1]))
 
 
 def _kind(made: Any) -> str:
