@@ -25,6 +25,9 @@ from .pack import Packs
 from .refs import Ref, pack_name, packed, sha256, unpacked
 from .tree import Buffer
 
+SHORT = 8 << 10
+"""Bytes from which on a manifest is deflated: less is not worth the memory that it takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -242,7 +245,8 @@ def encode(manifest: Manifest) -> bytes:
         "used": sorted(manifest.used.items()),
         "size": manifest.size,
     }
-    return zlib.compress(dumps(value), 1)
+    text = dumps(value)
+    return text if len(text) < SHORT else zlib.compress(text, 1)
 
 
 def _runs(manifest: Manifest) -> list[tuple[int, int, int, int]]:
@@ -266,7 +270,7 @@ def decode(content: bytes, packs: Packs, *, written: int) -> Manifest:
     Raises `SnapshotCorrupt`.
     """
     try:
-        value = json.loads(zlib.decompress(content))
+        value = json.loads(content if content[:1] == b"{" else zlib.decompress(content))
         blocks = tuple(Block(_refs(ref)[0], count) for ref, count in value["blocks"])
         entries, places, assumed = _placed(value, [_entries(block, packs) for block in blocks])
         return Manifest(

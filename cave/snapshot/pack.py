@@ -6,7 +6,7 @@
     chunks     of buffers; from 4096 bytes on each begins on a page, so that it can be mapped
     streams    of groups, deflated where that halves them
     nodes      of trees of references; blocks of the manifest's entries
-    manifest   JSON, deflated
+    manifest   JSON, deflated when it is long
     trailer    magic, format, where the manifest is, bytes of the file, SHA-256 of the
                manifest, HMAC-SHA256 over header, trailer and manifest  128 bytes
 

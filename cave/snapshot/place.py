@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cave import failpoints
 
-from .manifest import Block, Entry, Group, Manifest, encode, encode_block
+from .manifest import SHORT, Block, Entry, Group, Manifest, encode, encode_block
 from .pack import TRAILER, PackWriter
 from .refs import sha256
 
@@ -41,7 +41,7 @@ def place(
     fresh = [n for n, at in enumerate(places) if at is None or at[0] in crowded]
     for first in range(0, len(fresh), FULL):
         some = fresh[first : first + FULL]
-        ref = writer.record(encode_block([entries[index] for index in some]), deflate=1024)
+        ref = writer.record(encode_block([entries[index] for index in some]), deflate=SHORT)
         for at, index in enumerate(some):
             places[index] = len(blocks), at
         blocks.append(Block(ref, len(some)))
