@@ -265,7 +265,7 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
     state["<version>"] = source.MAGIC, again.parameters(obj)
     if isinstance(obj, abc.ABCMeta):
         state.update(_registered(obj))
-    if joined := _joined(obj):
+    if joined := _joined(pickler, obj):
         state["<registered in>"] = joined
     args = (key, type(obj), obj.__name__, obj.__bases__, head)
     return make_class, args, state, None, None, fill_class
@@ -305,14 +305,16 @@ def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
     return {"<registered>": subs} if subs else {}
 
 
-def _joined(obj: type) -> list[type]:
+def _joined(pickler: Pickler, obj: type) -> list[type]:
     """Abstract classes of Python's own that it was registered with as a virtual subclass."""
-    return [
-        kind
-        for module in (collections.abc, numbers, os, io)
-        for kind in vars(module).values()
-        if isinstance(kind, abc.ABCMeta) and any(ref() is obj for ref in abc._get_dump(kind)[0])  # type: ignore[attr-defined]
-    ]
+    if pickler.joined is None:
+        pickler.joined = {}
+        for module in (collections.abc, numbers, os, io):
+            for kind in vars(module).values():
+                if isinstance(kind, abc.ABCMeta):
+                    for ref in abc._get_dump(kind)[0]:  # type: ignore[attr-defined]
+                        pickler.joined.setdefault(id(ref()), []).append(kind)
+    return pickler.joined.get(id(obj), [])
 
 
 def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ import gc
 import pickle
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,8 @@ class Pickler(pickle.Pickler):
         """Globals of functions that belong to no module, by id."""
         self.spaces_used: dict[int, set[str]] = {}
         self.spaces_held: set[int] = set()
+        self.joined: dict[int, list[type]] | None = None
+        """Abstract classes of Python's own, by the ids of classes registered with them."""
         self.memory: Any = None
         """Regions of memory that arrays look at (see `arrays`)."""
         self._handlers: dict[int, Callable[[Pickler, Any], Any]] = {}
@@ -269,14 +272,30 @@ def _lost_before(pickler: Pickler, obj: Lost) -> Any:
 def _singles(kind: type) -> dict[int, tuple[str, str]]:
     """Objects of a library's type that the library itself has under a name, by id."""
     name = kinds.module(kind)
-    if name in ("__main__", "builtins", "") or kinds.derives(kind, type) or not findable(kind):
+    if name in ("__main__", "builtins", "") or kinds.derives(kind, type):
         return {}
-    return {
-        id(value): (module, path)
+    spaces = {
+        module: found
         for module in dict.fromkeys((name.partition(".")[0], name))
-        for path, value in list(getattr(sys.modules.get(module), "__dict__", {}).items())
-        if type(value) is kind
+        if type(found := getattr(sys.modules.get(module), "__dict__", None)) is dict
     }
+    sizes = tuple(map(len, spaces.values()))
+    known = _known_singles.get(id(kind))
+    if known is None or known[0] is not kind or known[1] != sizes:
+        singles = {
+            id(value): (module, path)
+            for module, space in spaces.items()
+            for path, value in list(space.items())
+            if type(value) is kind
+        }
+        known = _known_singles[id(kind)] = kind, sizes, singles if findable(kind) else {}
+        if len(_known_singles) > _KINDS:
+            _known_singles.clear()
+    return known[2]
+
+
+_KINDS = 2000
+_known_singles: dict[int, tuple[type, tuple[int, ...], dict[int, tuple[str, str]]]] = {}
 
 
 def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any]:
@@ -286,6 +305,8 @@ def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any
         reduced = _ordinary(pickler, obj)
         place = singles.get(id(obj))
         if place is None or not isinstance(reduced, tuple):
+            return reduced
+        if getattr(sys.modules.get(place[0]), place[1], None) is not obj:
             return reduced
         if place[0].partition(".")[0] in KEPT:
             pickler.from_library(place[0])
@@ -448,8 +469,14 @@ class _Attempt:
 
     def write(self, definitions: Definitions, *, inline: bool) -> Written | None:
         """One more attempt; None when there must be another."""
-        file = Sink()
-        pickler = self.kind(file, definitions, inline=inline)
+        pickler = self.kind(file := Sink(), definitions, inline=inline)
+        try:
+            return self._write(pickler, file)
+        finally:  # it lives on in a cycle, and must hold nothing
+            pickler.clear_memo()
+            pickler.seen.clear()
+
+    def _write(self, pickler: Pickler, file: Any) -> Written | None:
         pickler.refused, pickler.memory = self.refused, self.memory
         pickler.watch()
         pickler.know(self.known)
@@ -492,10 +519,12 @@ class _Attempt:
             if not {id(obj) for obj in known}.isdisjoint(map(id, pickler.seen)):
                 self.known = known
                 found = True
+        own_spaces = pickler.spaces.keys() - self.held
+        counts = Counter(filter(own_spaces.__contains__, map(id, pickler.seen)))
         for number, own in pickler.spaces.items():
             if type(own) is types.ModuleType or number in self.held:
                 continue
-            if sum(obj is own.space for obj in pickler.seen) > own.met:
+            if counts[number] > own.met:
                 self.held.add(number)
                 found = True
             elif own.used - self.used.get(number, set()) and own.written != own.used:
