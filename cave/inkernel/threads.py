@@ -59,6 +59,8 @@ def plain_output_in_children() -> None:
 
 
 _ours: set[threading.Thread] = set()
+_HELPERS = frozenset({"TMonitor", "GarbageCollectorThread"})
+"""Threads by which tqdm looks at its bars, and ZMQ lets go of large messages that were sent."""
 
 
 def remember_ours() -> None:
@@ -77,11 +79,11 @@ def of_user() -> list[str]:
 
 
 def _waits(thread: threading.Thread, frame: FrameType | None) -> bool:
-    """Whether it is a helper that only waits for work: of a pool, of tqdm, of `%%bash`."""
+    """Whether it is a helper that only waits for work: of a pool, of tqdm, of ZMQ, of `%%bash`."""
     if frame is not None and frame.f_code is concurrent.futures.thread._worker.__code__:
         return True
     owner = getattr(getattr(thread, "_target", None), "__self__", None)
-    return type(thread).__name__ == "TMonitor" or owner in _script_loops()
+    return type(thread).__name__ in _HELPERS or owner in _script_loops()
 
 
 def _script_loops() -> list[object]:

@@ -84,3 +84,17 @@ def test_many_cells_leave_few_files_and_little_memory(home: Path) -> None:
         "print(len(grown), sum(p.x for p in grown), f[1].sum(), words.astype(str).sum()[:9])"
     )
     assert again.text == told.text
+
+
+def test_many_variables_are_no_reason_to_write_them_all() -> None:
+    """The helper that ZMQ starts for large messages is no thread of the user's, beside which
+    everything would count as touched."""
+    s = cave.open("many")
+    s.run("for i in range(800): globals()[f'variable_{i}'] = {'name': [i]}")
+    s.run("variable_7 = {'name': ['new']}")
+    told = s.run(
+        "import sys, threading\n"
+        "print([type(t).__name__ for t in threading.enumerate()].count('GarbageCollectorThread'),"
+        " sys.modules['_cave_kernel.threads'].of_user())"
+    )
+    assert told.text == "1 []\n"
