@@ -159,14 +159,28 @@ class Lasting:
         self.snapshots[event.snapshot] = event
         self.parents[event.snapshot] = self.latest
         self.latest = self.image = event.snapshot
-        self.of_cell.setdefault(event.cell, event.snapshot)
         held = [change for change in self._changes if change.seq <= event.upto]
         self._changes = self._changes[len(held) :]
         self.changed[event.snapshot] = frozenset(event.missed).union(
             *(change.names for change in held)
         )
+        self._stands_for(event, again=not held)
         self.made_durable = [change.cell for change in held if change.cell is not None]
         self.fresh, self.failure, self.notes = False, "", worst(event.notes)
+
+    def _stands_for(self, event: SnapshotCommitted, *, again: bool) -> None:
+        """Moments that it is; also those of the one before, when it has only been looked at
+        again since: what was assumed then is known now."""
+        before = self.of_cell.setdefault(event.cell, event.snapshot)
+        if again and before == self.parents[event.snapshot] and self._assumed:
+            self.of_cell[event.cell] = event.snapshot
+            turn = next(reversed(self.after_turn), None)
+            if turn is not None and self.after_turn[turn] == before:
+                self.after_turn[turn] = event.snapshot
+
+    @property
+    def _assumed(self) -> bool:
+        return any(note.kind == "assumed" for note in self.notes.values())
 
     def _restored(self, event: Restored) -> None:
         self.restored = event

@@ -8,6 +8,7 @@ looked at, and snapshots beyond the rule of retention go.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ QUIET = 0.5
 """Seconds after which the session counts as idle."""
 VERIFY = 0.5
 """Seconds of idleness before what was assumed is looked at."""
+
+LONGEST = 5.0
+"""Seconds for which somebody who asks again and again can put the idle work off."""
 
 
 class Tended(Protocol):
@@ -49,6 +53,8 @@ class Tending:
         self._spawn = spawn
         self._task: asyncio.Task[None] | None = None
         self._working = False
+        self._since: float | None = None
+        """When the idle work that is put off was wanted first."""
 
     def put_off(self) -> None:
         """An operation begins; what is already being done is carried through."""
@@ -58,7 +64,10 @@ class Tending:
 
     def later(self) -> None:
         """An operation has ended."""
-        if self._needed and (self._task is None or self._task.done()):
+        if not self._needed:
+            self._since = None
+        elif self._task is None or self._task.done():
+            self._since = self._since or time.monotonic()
             self._task = self._spawn(self._tend())
 
     @property
@@ -71,15 +80,19 @@ class Tending:
     def _stale(self) -> bool:
         return self._lineage.under_way or self._lineage.stale
 
+    def _quiet(self, seconds: float) -> float:
+        waited = time.monotonic() - (self._since or time.monotonic())
+        return 0.0 if waited > LONGEST else seconds
+
     async def _tend(self) -> None:
-        await asyncio.sleep(QUIET)
+        await asyncio.sleep(self._quiet(QUIET))
         with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
             if self._stale:
                 await self._work(self._session.keep(verify=False))
             if thinning.overdue(self._fold):
                 await self._work(self._session.retire())
             if self._lineage.assumes:
-                await asyncio.sleep(VERIFY)
+                await asyncio.sleep(self._quiet(VERIFY))
                 await self._work(self._session.keep(verify=True))
 
     async def _work(self, work: Awaitable[object]) -> None:
