@@ -195,7 +195,8 @@ class Planner:
 def staying(target: Manifest, live: Manifest | None) -> set[str]:
     """Ids of the target's groups that are the same in the kernel: equal in all that they hold
     and, where they need the session's definitions, those too. What was only assumed of the
-    kernel does not count."""
+    kernel does not count, nor what no stream tells all of: a generator, a connection, a lock
+    may have moved on while what is written of it is the same."""
     if live is None:
         return set()
     found = set()
@@ -203,7 +204,8 @@ def staying(target: Manifest, live: Manifest | None) -> set[str]:
         index = live.by_id.get(entry.group.id)
         if index is not None and entry.group.id not in live.assumed:
             other = live.entries[index].group
-            if other is entry.group or _equal(other, entry.group):
+            equal = other is entry.group or _equal(other, entry.group)
+            if equal and not any(note.kind in {"lost", "rebuilt"} for note in entry.group.notes):
                 found.add(entry.group.id)
     definitions = [group for group in target.groups if group.definitions]
     settled = all(group.id in found for group in definitions) and len(definitions) == sum(

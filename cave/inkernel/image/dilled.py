@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import types
+import warnings
 from collections.abc import Mapping
 from typing import Any
+
+from .frozen import MODULE
 
 
 def fit(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,8 +49,13 @@ def _dumped(value: Any) -> bytes:
     import dill
 
     file = io.BytesIO()
-    dill.Pickler(file, protocol=5, recurse=False).dump(value)
-    return file.getvalue()
+    with warnings.catch_warnings():  # dill warns of what nobody will be able to load
+        warnings.simplefilter("error", dill.PicklingWarning)
+        dill.Pickler(file, protocol=5, recurse=False).dump(value)
+    data = file.getvalue()
+    if MODULE.encode() in data:
+        raise TypeError("it holds something that did not come back with a snapshot")
+    return data
 
 
 def load(data: Any) -> dict[str, Any]:

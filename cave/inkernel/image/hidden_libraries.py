@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from typing import Any
 
@@ -200,8 +201,9 @@ class MatplotlibOptions(Kind):
                 for name, value in now.items()
                 if name != "backend_fallback" and not _same(value, dict.get(usual, name))
             }
-            if not isinstance(self._value.get("backend", ""), str):
-                del self._value["backend"]  # none is chosen yet
+            self._value.pop("backend", None)
+            if isinstance(chosen := now.get("backend"), str):  # kernels begin with another one
+                self._value["backend"] = chosen
         return self._value or None
 
     def apply(self, value: Any) -> None:
