@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cave
-from cave import facade
+from cave import facade, tending
 from cave.events import SnapshotFailed
 from cave.portal import portal
 
@@ -23,6 +23,12 @@ ONE = (
 )
 TWO = "x = 2\ny = 2"
 THREE = "z = {'k': 3}\nitems.append(3)"
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One snapshot for each cell, however slow the machine."""
+    monkeypatch.setattr(tending, "QUIET", 3600.0)
 
 
 def made(name: str, *sources: str) -> cave.Session:
