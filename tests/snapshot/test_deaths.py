@@ -75,9 +75,9 @@ def goes_on(folder: Path) -> None:
     last = store.ids()[-1:]
     world = {"new": content("new", os.urandom(CHUNK * 9))}
     base = store.read(last[0]) if last else None
-    made = store.write(image("000099-00000001", world), base=base, cell=99, at=0.0, variables=())
+    made = store.write(image("000098-00000001", world), base=base, cell=98, at=0.0, variables=())
     next_world = {**world, "x": content("x")}
-    two = write(store, "000100-00000001", next_world, (made, world))
+    two = write(store, "000099-00000001", next_world, (made, world))
     store.retire({two.id})
     assert same(next_world, read_back(opened(folder), two.id))
     assert {path.stem for path in folder.iterdir()} == {"retired", made.id, two.id}

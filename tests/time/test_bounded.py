@@ -97,4 +97,4 @@ def test_many_variables_are_no_reason_to_write_them_all() -> None:
         "print([type(t).__name__ for t in threading.enumerate()].count('GarbageCollectorThread'),"
         " sys.modules['_cave_kernel.threads'].of_user())"
     )
-    assert told.text == "1 []\n"
+    assert told.text == "1 []"
