@@ -142,6 +142,7 @@ class Lineage:
         name: str = "",
         verify: bool = False,
         wait: bool = True,
+        patience: float = SOON,
         sync: bool = True,
         last: bool = False,
         asked: Asked | None = None,
@@ -149,7 +150,8 @@ class Lineage:
         """Put the namespace on disk and journal it; `asked` is what the kernel has begun.
 
         None when the kernel died or the disk is full (then the journal says why), and when
-        it takes its time and `wait` is not set: then `settle` is to be called.
+        it takes more than `patience` seconds and `wait` is not set: then `settle` is to be
+        called.
         """
         await self.settle()
         again = self._whole
@@ -158,7 +160,7 @@ class Lineage:
                 cell = self.journal.history.lasting.last_cell
                 asked = asked or self._ask(kernel, cell, verify=verify, background=not wait)
                 await self._begin(asked, number, name)
-                if not wait and not await self._soon():
+                if not wait and not await self._soon(patience):
                     return None
                 return await self._settled(sync=sync, last=last)
             except KernelDied:
@@ -178,10 +180,10 @@ class Lineage:
         work = self._write(capture.image(), cell, name)
         self._taken = Taken(cell, upto, name, number, asked.began, asyncio.ensure_future(work))
 
-    async def _soon(self) -> bool:
+    async def _soon(self, patience: float) -> bool:
         """Whether what is on its way is there before long."""
         assert self._taken is not None
-        await asyncio.wait({self._taken.work}, timeout=SOON)
+        await asyncio.wait({self._taken.work}, timeout=patience)
         return self._taken.work.done()
 
     def _write(

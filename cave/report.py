@@ -10,6 +10,9 @@ from cave.events import Restored, RestoreReason, SnapshotCommitted, Variable
 from cave.image import worst
 from cave.turn import Shown
 
+SHOWN = 5
+"""Names that a line gives of those that are only assumed to be as they were."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot(Shown):
@@ -158,8 +161,15 @@ class RestoreReport(Shown):
         lines = [f"the namespace is as after cell {self.cell}: {', '.join(well)}"]
         if self.undone:
             lines.append(f"without what came later: {_cells(self.undone)}")
-        for name in ("rebuilt", "changed", "assumed", "lost"):
+        for name in ("rebuilt", "changed", "lost"):
             lines += [f"{name}: {entry}" for entry in getattr(self, name)]
+        if self.assumed:
+            names = ", ".join(entry.name for entry in self.assumed[:SHOWN])
+            more = ", ..." if len(self.assumed) > SHOWN else ""
+            lines.append(
+                f"assumed: {len(self.assumed)} that no cell was seen to reach, and that had not "
+                f"been looked at yet ({names}{more})"
+            )
         lines += [
             f"{name} was {then}, is {now or 'not installed'}" for name, then, now in self.versions
         ]

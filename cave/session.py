@@ -56,6 +56,9 @@ from cave.wishes import Interruption
 ADOPTION = 2.0
 """Seconds that `open` waits for the end of a cell whose host died; longer ones end later."""
 
+PUT = 0.05
+"""Seconds that `put` waits for its snapshot; larger ones are finished in idle time."""
+
 POLL = 0.01
 """Seconds between looks at a kernel that is being taken over."""
 
@@ -121,6 +124,7 @@ class AsyncSession(TimeTravel, Record):
         `KernelStartError`, `StoreError`.
         """
         await self.home.store.create(self.name)
+        sown = True
         try:
             async with self._operation() as news:
                 if new := self._fold.opened is None:
@@ -130,24 +134,21 @@ class AsyncSession(TimeTravel, Record):
                 if running is None:
                     kernel = await self._ready(news=news)
                     if new and self._options.seed is not None:
+                        sown = False
                         await self._sow(kernel, Path(self._options.seed))
+                        sown = True
         except SessionBusy:
             await self._journal.refresh()
             return self
+        except CaveError:
+            if not sown:  # a session is not left behind without what it was to begin with
+                await self.close()
+                await self.home.forget(self.name)
+            raise
         if running is not None:
             adoption = self._adopt_later()
             await asyncio.wait({adoption}, timeout=ADOPTION)
         return self
-
-    async def _sow(self, kernel: Kernel, seed: Path) -> None:
-        """Begin with the variables of a file that dill wrote."""
-        try:
-            data = await asyncio.to_thread(lambda: seed.expanduser().read_bytes())
-        except OSError as error:
-            raise ConfigError(f"cannot read the seed {str(seed)!r}: {error.strerror}") from error
-        variables = await kernel.seed(data, lease=self._journal.lease)
-        await self._journal.append(ValuesPut(variables=tuple(variables)))
-        await self._keep_all()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -460,7 +461,8 @@ class AsyncSession(TimeTravel, Record):
 
     @carried
     async def put(self, /, **values: Any) -> None:
-        """Objects into the kernel, all or none. They are volatile until the next snapshot.
+        """Objects into the kernel, all or none; into a snapshot at once when they are small,
+        else a moment later (until then `vars` calls them volatile).
 
         Raises `PutError` naming the variable that cannot go.
         """
@@ -469,6 +471,9 @@ class AsyncSession(TimeTravel, Record):
             kernel = await self._ready(news=news)
             variables = await kernel.put(values, lease=self._journal.lease)
             await self._journal.append(ValuesPut(variables=tuple(variables)))
+            if self._lineage.on:
+                number = self._work.supply.number
+                await self._lineage.take(kernel, number, wait=False, patience=PUT)
 
     @carried
     async def get(self, name: str, default: Any = RAISE, *, allow_pickle: bool = False) -> Any:

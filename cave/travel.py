@@ -6,12 +6,13 @@ import asyncio
 import shutil
 from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cave import __version__, moments, thinning
 from cave.config import Options, checked_name
 from cave.errors import ConfigError, SessionBusy, SnapshotError
-from cave.events import Event, Restored, SessionOpened, SnapshotCommitted
+from cave.events import Event, Restored, SessionOpened, SnapshotCommitted, ValuesPut
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
@@ -215,6 +216,16 @@ class TimeTravel:
         )
         async with self._journal.operation():
             await self._journal.append(opened, first, sync=True)
+
+    async def _sow(self, kernel: Kernel, seed: Path) -> None:
+        """Begin with the variables of a file that dill wrote."""
+        try:
+            data = await asyncio.to_thread(lambda: seed.expanduser().read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read the seed {str(seed)!r}: {error.strerror}") from error
+        variables = await kernel.seed(data, lease=self._journal.lease)
+        await self._journal.append(ValuesPut(variables=tuple(variables)))
+        await self._lineage.take(kernel, self._work.supply.number)
 
     async def retire(self) -> tuple[Event, ...]:
         """Let go of old automatic snapshots, by the rule of retention."""

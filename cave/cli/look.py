@@ -17,7 +17,7 @@ import click
 import cave as api
 from cave import artefacts, config, home
 from cave.cli import columns, counted, narrate
-from cave.display.tables import fitted
+from cave.display.tables import VarTable, fitted
 from cave.display.terminal import at_terminal
 from cave.events import Event
 from cave.history import History
@@ -240,7 +240,8 @@ def _short(value: Any) -> str:
 def vars_(name: str, as_json: bool) -> None:
     """List the variables of session NAME."""
     history = fold(name)
-    rows = api.open(name).vars if history.kernel or history.lasting.latest else []
+    held = VarTable(history.lasting.of(history.held.values()))  # nothing is started for a look
+    rows = api.open(name).vars if history.kernel else held
     if as_json:
         click.echo(json.dumps(jsonable(list(rows))))
     elif not rows:

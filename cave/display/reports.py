@@ -39,9 +39,7 @@ def restored(report: RestoreReport) -> str:
         f"<span>{report.seconds:.2f} s</span></div>"
     )
     rows = [
-        (kind, entry)
-        for kind in ("lost", "changed", "rebuilt", "assumed")
-        for entry in getattr(report, kind)
+        (kind, entry) for kind in ("lost", "changed", "rebuilt") for entry in getattr(report, kind)
     ]
     parts = [bar]
     if report.undone:
@@ -49,6 +47,8 @@ def restored(report: RestoreReport) -> str:
         parts.append(f'<p class="c-warn">without what came later: cells {cells}</p>')
     if rows:
         parts.append(_entries(rows))
+    if report.assumed:
+        parts.append(f'<p class="c-dim">assumed: {_names(e.name for e in report.assumed)}</p>')
     if well:
         names = [entry.name for entry in (*report.kept, *report.restored)]
         parts.append(f'<p class="c-dim">exact: {_names(names)}</p>')

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copyreg
 import gc
+import itertools
 import pickle
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -308,7 +309,8 @@ def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any
             return reduced
         if getattr(sys.modules.get(place[0]), place[1], None) is not obj:
             return reduced
-        if place[0].partition(".")[0] in KEPT:
+        library = place[0].partition(".")[0]
+        if library in KEPT or library in sys.stdlib_module_names:
             pickler.from_library(place[0])
             return of_module, place
         if len(reduced) > 2 and any(part is not None for part in reduced[2:5]):
@@ -554,27 +556,30 @@ def _deep() -> type[Pickler]:
     return deep.DeepPickler
 
 
-def _say_of_ids(pickler: Pickler) -> None:
-    """Note dicts and sets whose keys look like ids of objects: these are others afterwards."""
-    near = {id(obj) >> _NEAR for obj in pickler.seen[:_SAMPLE]} | {id(pickler) >> _NEAR}
-    for obj in pickler.seen:
-        if type(obj) in (dict, set) and obj:
-            key = next(iter(obj))
-            if (
-                type(key) is int
-                and key >> _NEAR in near
-                and all(
-                    type(one) is int and not one % 8 and one >> _NEAR in near
-                    for one in list(obj)[:_SAMPLE]
-                )
-            ):
-                note = Note("changed", "", type(obj).__name__, _IDS)
-                pickler.notes.append(note)
-                pickler.losses.append((obj, note))
+def _say_of_ids(pickler: Pickler, roots: Mapping[str, Any]) -> None:
+    """Note dicts and sets of the user whose keys look like ids of objects."""
+    near = {id(value) >> _NEAR for value in (pickler, *itertools.islice(roots.values(), _SAMPLE))}
+    for obj in _of_user(roots):
+        some = list(itertools.islice(obj, _SAMPLE))
+        if some and all(type(key) is int and not key % 8 and key >> _NEAR in near for key in some):
+            note = Note("changed", "", type(obj).__name__, _IDS)
+            pickler.notes.append(note)
+            pickler.losses.append((obj, note))
+
+
+def _of_user(roots: Mapping[str, Any]) -> Iterator[Any]:
+    """Dicts and sets among the variables, and the attributes of the session's objects there."""
+    for value in list(roots.values()):
+        if type(value) in (dict, set):
+            yield value
+        elif kinds.module(type(value)) == "__main__":
+            for part in (kinds.attributes(value) or {}).values():
+                if type(part) in (dict, set):
+                    yield part
 
 
 def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
-    _say_of_ids(pickler)
+    _say_of_ids(pickler, roots)
     if pickler.losses:
         from . import paths
 
