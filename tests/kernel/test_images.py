@@ -255,7 +255,7 @@ def test_a_variable_that_hangs_is_lost_alone(
     assert not late
     back(host, keep, "one")
     assert text(host.run("fine")) == "[1]"
-    assert "LostError" in str(host.run("hangs.x").error)
+    assert "ObjectLost" in str(host.run("hangs.x").error)
 
 
 def test_an_interrupt_of_a_cell_never_hits_an_image(host: Host) -> None:

@@ -105,7 +105,7 @@ def judge(kind: Kind, cell: cave.Cell, report: RestoreReport) -> tuple[str, str]
     notes = "; ".join(f"{label} {e}" for label, entries in said.items() for e in entries)
     if not cell.ok:
         error = str(cell.error)
-        if "LostError" not in error and "did not come back" not in error and "<lost" not in error:
+        if "ObjectLost" not in error and "did not come back" not in error and "<lost" not in error:
             return "WRONG", f"{error[-700:]} [{notes or 'not noted'}]"
         named = [*said["lost"], *said["changed"]]
         if not named:

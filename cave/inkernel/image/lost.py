@@ -7,12 +7,12 @@ from typing import Any
 from .frozen import frozen
 
 
-class LostError(RuntimeError):
+class ObjectLost(RuntimeError):
     """An object is used that did not come back with its snapshot."""
 
 
 class Lost:
-    """A placeholder. Whatever is done with it raises `LostError`; its repr tells all."""
+    """A placeholder. Whatever is done with it raises `ObjectLost`; its repr tells all."""
 
     __slots__ = ("_cave_lost",)
 
@@ -32,10 +32,10 @@ class Lost:
             raise AttributeError(attribute)  # asked by protocols, not by people
         raise self._cave_error()
 
-    def _cave_error(self) -> LostError:
+    def _cave_error(self) -> ObjectLost:
         name, type, reason, cell = object.__getattribute__(self, "_cave_lost")
         made = f", made by cell {cell}," if cell else ""
-        return LostError(
+        return ObjectLost(
             f"{name or 'this object'} ({type}{made}) did not come back with the snapshot: "
             f"{reason}; make it again"
         )

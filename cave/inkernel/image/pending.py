@@ -102,7 +102,12 @@ class Pending:
         began = time.perf_counter()
         taken = taker.take(f"pending-{os.getpid()}-{time.time_ns()}", None)
         content, parts = fill.describe(taken)
-        content |= {"python": images.python, "pause": time.perf_counter() - began}
+        content |= {
+            "python": images.python,
+            "pause": time.perf_counter() - began,
+            "tracking": taker.buffers.tracking,
+            "why": taker.buffers.why,
+        }
         return pack(content), parts, taken
 
     def _put(self, told: bytes, parts: fill.Parts, _alive: Any) -> None:

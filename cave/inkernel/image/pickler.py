@@ -25,6 +25,7 @@ from ..byvalue import Sink
 from ..codec import uncollected
 from . import members, rules
 from .definitions import Definitions, findable
+from .frozen import MODULE
 from .lost import Lost, make_lost
 from .makers import (
     adopt_dict,
@@ -537,7 +538,8 @@ class _Attempt:
     def _blame(self, pickler: Pickler, error: BaseException) -> None:
         """Leave out the object that was the last; if that was no help, whole roots."""
         last = pickler.last
-        if self.number <= _RETRIES and last is not None and id(last) not in self.refused:
+        ours = last is None or type(last) is types.FunctionType and last.__module__ == MODULE
+        if self.number <= _RETRIES and not ours and id(last) not in self.refused:
             self.refused = {**self.refused, id(last): (last, why(error))}
             return
         gone = {id(obj) for obj, _ in self.lost}
@@ -570,11 +572,11 @@ def _say_of_ids(pickler: Pickler, roots: Mapping[str, Any]) -> None:
 def _of_user(roots: Mapping[str, Any]) -> Iterator[Any]:
     """Dicts and sets among the variables, and the attributes of the session's objects there."""
     for value in list(roots.values()):
-        if type(value) in (dict, set):
+        if type(value) is dict or type(value) is set:
             yield value
         elif kinds.module(type(value)) == "__main__":
             for part in (kinds.attributes(value) or {}).values():
-                if type(part) in (dict, set):
+                if type(part) is dict or type(part) is set:
                     yield part
 
 
