@@ -538,7 +538,7 @@ class _Attempt:
     def _blame(self, pickler: Pickler, error: BaseException) -> None:
         """Leave out the object that was the last; if that was no help, whole roots."""
         last = pickler.last
-        ours = last is None or type(last) is types.FunctionType and last.__module__ == MODULE
+        ours = last is None or (type(last) is types.FunctionType and last.__module__ == MODULE)
         if self.number <= _RETRIES and not ours and id(last) not in self.refused:
             self.refused = {**self.refused, id(last): (last, why(error))}
             return
