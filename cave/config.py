@@ -97,6 +97,10 @@ class Settings:
     idle_timeout: float = 12 * 3600.0
     """Seconds without work after which a kernel ends by itself; 0 means never."""
     profile: Profile = "open"
+    snapshot_every: int = 1
+    """Cells from one automatic snapshot to the next."""
+    retention: int = 100
+    """Automatic snapshots that are kept whole; of older ones ever fewer are."""
     tracking: Tracking = "auto"
     """How kernels know which memory changed: `auto` takes pages where the system tells them."""
 
@@ -133,13 +137,14 @@ def _checked(source: str, key: str, value: Any) -> Any:
             if value is not None and not isinstance(value, str):
                 raise wrong("a text")
             return value or None
-        case "max_retries" | "idle_timeout":
+        case "max_retries" | "idle_timeout" | "snapshot_every" | "retention":
             try:
-                number = int(value) if key == "max_retries" else float(value)
+                number = float(value) if key == "idle_timeout" else int(value)
             except (TypeError, ValueError):
                 raise wrong("a number") from None
-            if number < 0:
-                raise wrong("zero or more")
+            least = 1 if key in {"snapshot_every", "retention"} else 0
+            if number < least:
+                raise wrong(f"{least} or more")
             return number
         case _:
             allowed = get_args(_CHOICES[key])

@@ -71,6 +71,8 @@ class Lineage:
     """Whether there are snapshots at all (`persistence="live"` has none)."""
     every: int = 1
     """Cells from one automatic snapshot to the next."""
+    retention: int = 100
+    """Automatic snapshots that are kept whole."""
     tracking: str = ""
     """How the kernel that gave the last image knows which memory changed."""
     _store: Snapshots | None = None

@@ -111,7 +111,8 @@ class AsyncSession(TimeTravel, Record):
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python
         self._lineage.on = settings.persistence != "live"
-        self._lineage.every = merged.snapshot_every or 1
+        self._lineage.every = merged.snapshot_every or settings.snapshot_every
+        self._lineage.retention = settings.retention
 
     def sibling(self, name: str) -> AsyncSession:
         """A session of that name with the same options, not open yet."""

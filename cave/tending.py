@@ -74,7 +74,11 @@ class Tending:
     def _needed(self) -> bool:
         if not self._lineage.on:
             return False
-        return bool(self._stale or self._lineage.assumes or thinning.overdue(self._fold))
+        return bool(
+            self._stale
+            or self._lineage.assumes
+            or thinning.overdue(self._fold, last=self._lineage.retention)
+        )
 
     @property
     def _stale(self) -> bool:
@@ -89,7 +93,7 @@ class Tending:
         with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
             if self._stale:
                 await self._work(self._session.keep(verify=False))
-            if thinning.overdue(self._fold):
+            if thinning.overdue(self._fold, last=self._lineage.retention):
                 await self._work(self._session.retire())
             if self._lineage.assumes:
                 await asyncio.sleep(self._quiet(VERIFY))

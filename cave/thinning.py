@@ -12,6 +12,8 @@ FEW = 128
 """Snapshots of which none needs to go for their number."""
 BEYOND = 100
 """Snapshots of a session that is never idle that may be beyond the rule, times the slack."""
+LAST = 100
+"""Automatic snapshots that are kept whole, where nothing else is said."""
 SPACE = 1 << 30
 """Bytes that automatic snapshots may take in any case."""
 SHARE = 8
@@ -20,13 +22,13 @@ SLACK = 1.25
 """How far over the rule a session that is never idle may go."""
 
 
-def overdue(history: History, *, slack: float = 1.0) -> bool:
+def overdue(history: History, *, last: int = LAST, slack: float = 1.0) -> bool:
     """Whether there are more snapshots, or larger ones, than the rule of retention allows."""
     there = history.lasting.snapshots
     crowded = _taken(there.values()) > _space(history) * slack
-    if len(there) <= FEW and not crowded:
+    if len(there) <= min(FEW, last) and not crowded:
         return False
-    beyond = len(there) - len(kept(history))
+    beyond = len(there) - len(kept(history, last=last))
     return beyond > (0 if crowded else BEYOND * (slack - 1))
 
 
@@ -39,11 +41,11 @@ def _space(history: History) -> int:
     return max(SPACE, SHARE * latest.size if latest else 0)
 
 
-def kept(history: History) -> set[str]:
+def kept(history: History, *, last: int = LAST) -> set[str]:
     """The snapshots that stay: by the rule of retention, and of those as many as there is room
     for, the newest first; named ones and the latest two in any case."""
     lasting, ends = history.lasting, _turn_ends(history)
-    rule = Retention().keep(
+    rule = Retention(last=last).keep(
         (id, event.cell, event.name, id in ends) for id, event in lasting.snapshots.items()
     )
     stay = {lasting.latest, *list(lasting.snapshots)[-2:]}

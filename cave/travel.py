@@ -233,9 +233,11 @@ class TimeTravel:
             return await self._retire()
 
     async def _retire(self) -> tuple[Event, ...]:
-        return tuple(await self._lineage.retire(thinning.kept(self._fold)))
+        return tuple(
+            await self._lineage.retire(thinning.kept(self._fold, last=self._lineage.retention))
+        )
 
     async def _retire_if_overdue(self) -> None:
         """Inside of an operation: for sessions that are never idle."""
-        if thinning.overdue(self._fold, slack=thinning.SLACK):
+        if thinning.overdue(self._fold, last=self._lineage.retention, slack=thinning.SLACK):
             await self._retire()
