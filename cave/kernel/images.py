@@ -285,7 +285,7 @@ class _Decoder:
             python=_text(content["python"]),
             packages={_text(k): _text(v) for k, v in _dict(content["packages"]).items()},
             pause=_seconds(content["pause"]),
-            tracking=f"{_text(content['tracking'])}: {_text(content['why'])}",
+            tracking=f"{_text(content.get('tracking', ''))}: {_text(content.get('why', ''))}",
             missed=tuple(_text(name) for name in _list(content["missed"])),
         )
 

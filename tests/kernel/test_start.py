@@ -269,10 +269,11 @@ def test_an_environment_with_ipykernel_and_dill_alone_works(
     host = make_host(python=str(python))
     host.start()
     source = (
-        "import sys, importlib.util as u\n"
-        "print(sys.prefix, [n for n in ('pandas', 'numpy', 'cave') if u.find_spec(n)])"
+        "import sys, importlib.util as u, cave\n"
+        "print(sys.prefix, [n for n in ('pandas', 'numpy') if u.find_spec(n)])\n"
+        "print(hasattr(cave, 'open'), callable(cave.resource))"
     )
-    assert text(host.run(source)) == f"{(tmp_path / 'bare').resolve()} []\n"
+    assert text(host.run(source)) == f"{(tmp_path / 'bare').resolve()} []\nFalse True\n"
     host(host.kernel.put({"rates": {"eur": 1.1, "list": [1, None]}}, lease=1))
     assert host(host.kernel.get("rates", lease=1)) == {"eur": 1.1, "list": [1, None]}
     assert "rates" in [v.name for v in host(host.kernel.variables(lease=1))]
