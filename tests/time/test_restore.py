@@ -232,3 +232,55 @@ def test_a_dill_file_carries_the_namespace_out_and_in(tmp_path: Path) -> None:
     assert t.run("b.append(2)\nprint(a, f())").text.strip() == "{'k': [1, 2]} 2"
     kill(t)
     assert t["a"] == {"k": [1, 2]}
+
+
+def test_going_back_never_keeps_what_has_moved_on_unseen() -> None:
+    """A generator, a cursor and a connection whose streams say the same as before are not kept
+    in place: the first two are lost, the connection is opened again without its transaction."""
+    s = cave.open("unseen")
+    s.run(
+        "import sqlite3\ng = (i for i in range(9)); a = next(g)\ndb = sqlite3.connect('q.db')\n"
+        "db.execute('create table t(a)'); db.commit()\n"
+        "opened = db.execute('insert into t values(1)')"
+    ).raise_for_error()
+    s.run("b = next(g)\nmore = db.execute('insert into t values(2)')").raise_for_error()
+    report = s.restore(at=1)
+    assert "g" in {e.name for e in report.lost}
+    assert "ObjectLost" in str(s.run("next(g)").error)
+    told = s.run("print(db.execute('select count(*) from t').fetchone(), db.in_transaction, a)")
+    assert told.text.strip() == "(0,) False 0"
+
+
+def test_what_was_put_survives_a_kill_right_after() -> None:
+    """Small values are in a snapshot when `put` returns."""
+    s = cave.open("given")
+    s.put(z=[1], df={"k": 2})
+    assert s.vars["z"].fidelity == "exact"
+    kill(s)
+    assert (s["z"], s["df"]) == ([1], {"k": 2})
+
+
+def test_a_seed_that_cannot_be_read_leaves_no_session(tmp_path: Path) -> None:
+    """A missing or broken seed raises, and the name is as free as before."""
+    bad = tmp_path / "bad.dill"
+    bad.write_bytes(b"no pickle")
+    with pytest.raises(cave.ConfigError, match=r"none\.dill"):
+        cave.open("sown", seed=tmp_path / "none.dill", allow_pickle=True)
+    with pytest.raises(cave.PutError, match="the seed"):
+        cave.open("sown", seed=bad, allow_pickle=True)
+    assert "sown" not in [row.name for row in cave.sessions()]
+
+
+def test_pyplot_goes_on_with_its_figure_and_backend() -> None:
+    """The current figure is the variable's, the backend is the one that was chosen, and no cell
+    shows a figure that nobody asked for."""
+    s = cave.open("plots")
+    s.run(
+        "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
+        "fig, ax = plt.subplots(); line = ax.plot([1, 2])"
+    ).raise_for_error()
+    kill(s)
+    first = s.run("print(matplotlib.get_backend(), plt.gcf() is fig, plt.gca() is ax)")
+    assert first.text.lower().split() == ["agg", "true", "true"]
+    assert [o.kind for o in first.outputs] == ["stream"]
+    assert s.run("print(plt.gcf() is fig, len(plt.gcf().axes))").text.split() == ["True", "1"]
