@@ -96,11 +96,17 @@ def _owner(obj: Any) -> Any:
     """The outermost array that has the memory: exact arrays only, or a memmap."""
     np = sys.modules["numpy"]
     base = obj
-    while isinstance(base.base, np.ndarray):
-        base = base.base
+    while isinstance(below := _below(base), np.ndarray):
+        base = below
         if _mapped(base):
             return base
     return base if type(base) is np.ndarray else obj
+
+
+def _below(obj: Any) -> Any:
+    """What an array is a view of, past the helper that `as_strided` puts between."""
+    base = obj.base
+    return base.base if type(base).__name__ == "DummyArray" else base
 
 
 def _mapped(obj: Any) -> bool:

@@ -94,12 +94,22 @@ def load(
     world = _world(taker, kept)
     made = [_Made(group, taker) for group in wanted.groups]
     loaded: dict[str, Any] = {}
+    again: list[_Made] = []
     with _lent(shell.user_ns, loaded) as lend:
         for number, one in sorted(enumerate(made, 1), key=_reading_order):
             tell(number)
+            known = len(wanted.notes)
             lend(_read(one, world, taker, wanted.notes))
+            if not one.group.definitions and any(
+                "NameError: " in note.reason for note in wanted.notes[known:]
+            ):
+                again.append(one)
             if any(name in roots.FIRST for name in one.group.names):
                 wanted.notes += roots.begin(loaded)
+        for one in again:  # what its constructors asked for is there by now
+            gone = set(one.group.names)
+            wanted.notes[:] = [note for note in wanted.notes if note.name not in gone]
+            lend(_read(one, world, taker, wanted.notes))
     tell(0)
     for note in wanted.lost:
         loaded[note.name] = Lost(note.name, note.type, note.reason)

@@ -7,6 +7,7 @@ name are carried by content.
 from __future__ import annotations
 
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .frozen import frozen
@@ -18,12 +19,16 @@ from .rules import rule
 if TYPE_CHECKING:
     from .pickler import Pickler
 
+_living: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+"""What removes a temporary file or folder at its end, by path: who comes back in its place does."""
+
 # -- tempfile ------------------------------------------------------------------------------------
 
 
 @rule("tempfile._TemporaryFileWrapper")
 def _named(pickler: Pickler, obj: Any) -> Any:
     closer = obj._closer
+    _living[obj.name] = closer
     when = {"delete": closer.delete, "on_close": getattr(closer, "delete_on_close", closer.delete)}
     if not obj.file.closed:
         pickler.rebuilt(obj, f"the file {obj.name!r} again, if it is still there")
@@ -39,6 +44,8 @@ def make_named_temporary(file: Any, name: str, when: dict[str, bool]) -> Any:
     if isinstance(file, Lost):
         return file
     kind: Any = tempfile._TemporaryFileWrapper
+    if (before := _living.get(name)) is not None:
+        before.delete = False
     if sys.version_info >= (3, 12):
         made = kind(file, name, delete=when["delete"], delete_on_close=when["on_close"])
     else:
@@ -69,6 +76,7 @@ def fill_spooled(made: Any, state: dict[str, Any]) -> None:
 @rule("tempfile.TemporaryDirectory", derived=True)
 def _directory(pickler: Pickler, obj: Any) -> Any:
     alive = obj._finalizer.alive
+    _living[obj.name] = obj
     if alive:
         pickler.rebuilt(obj, f"the folder {obj.name!r} again, if it is still there")
     flags = {"delete": getattr(obj, "_delete", True), "alive": alive,
@@ -84,6 +92,8 @@ def make_temporary_directory(root: str, kind: Any, name: str, flags: dict[str, b
 
     if flags["alive"] and not os.path.isdir(name):
         return gone(root, "tempfile.TemporaryDirectory", f"the folder {name!r} is gone")
+    if (before := _living.get(name)) is not None:
+        before._finalizer.detach()
     made = kind(ignore_cleanup_errors=flags["ignore"])
     shutil.rmtree(made.name, ignore_errors=True)
     made._finalizer.detach()

@@ -64,7 +64,7 @@ _ABSENT = object()
 
 def begin(loaded: Mapping[str, Any]) -> list[Any]:
     """Bring back what reading depends on: the roots in `FIRST`, where `loaded` has them."""
-    return hidden.apply(loaded, (), only=FIRST)
+    return hidden.apply(loaded, (), only=[name for name in FIRST if name in loaded])
 
 
 def bind(shell: Any, loaded: Mapping[str, Any], keep: Iterable[str]) -> list[Any]:
