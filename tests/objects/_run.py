@@ -129,9 +129,9 @@ def _is_of(entry: Entry, kind: Kind) -> bool:
 
 
 def live(lot: Iterable[Kind], python: str | None, outcome: Outcome, name: str, *,
-         modes: Sequence[str] = ("kill", "back", "twice")) -> None:  # fmt: skip
+         modes: Sequence[str] = ("kill", "back", "twice"), every: int = 1) -> None:  # fmt: skip
     """Make all, and use all: after a death, after a step back, after two more deaths."""
-    s = cave.open(name, python=python)
+    s = cave.open(name, python=python, snapshot_every=every)
     made = []
     for kind in lot:
         cell = s.run(kind.make)

@@ -47,7 +47,7 @@ def _lived(lot: list[_run.Kind], python: str | None, modes: tuple[str, ...]) -> 
     there = _run.libraries(python or sys.executable)
     outcome = _run.Outcome()
     _run.live([kind for kind in lot if set(kind.needs) <= there], python, outcome, "kinds",
-              modes=modes)  # fmt: skip
+              modes=modes, every=1 if FULL else 20)  # fmt: skip
     counts = Counter((mode, found) for (mode, _), found in outcome.found.items())
     for (mode, found), count in sorted(counts.items()):
         print(f"{mode}: {count} {found}")
