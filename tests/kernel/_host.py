@@ -13,7 +13,7 @@ from cave.kernel import Kernel, Launch, processes, start
 from cave.ports import Executed
 
 T = TypeVar("T")
-DEADLINE = 20
+DEADLINE = 90.0
 
 
 class Host:

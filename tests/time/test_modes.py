@@ -199,9 +199,9 @@ async def cancel_often() -> None:
 
 
 def test_idle_work_waits_a_moment() -> None:
-    """What was put, and no cell has followed, is on disk soon after."""
-    s = cave.open("idle")
-    s.put(x=1)
+    """A cell that `snapshot_every` leaves out is on disk soon after, when nothing follows."""
+    s = cave.open("idle", snapshot_every=50)
+    s.run("x = 1")
     assert s.vars["x"].fidelity == "volatile"
     for _ in range(200):
         if s.vars["x"].fidelity == "exact":
