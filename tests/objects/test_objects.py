@@ -26,7 +26,7 @@ def test_kinds_are_exact_rebuilt_or_lost_as_they_say(number: int) -> None:
 def test_kinds_survive_a_step_back_and_a_second_death() -> None:
     """Some of all kinds: used, brought back in place, killed twice and used again."""
     some = [kind for lot in LOTS for kind in lot][:: 1 if FULL else 8]
-    outcome = _lived(some, None, ("control", "kill", "back", "twice"))
+    outcome = _lived(some, None, ("kill", "back", "twice"))
     assert not outcome.wrong, "\n".join(outcome.wrong)
 
 
