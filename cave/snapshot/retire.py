@@ -66,19 +66,20 @@ class Retiring:
         work = [(id, name) for id, name in gone if name.endswith(".pack") or id not in needed]
         if work and not self.dry:
             self.folder.stamp(new=True)
-        for id, name in work:
-            self._let_go(id, name, needed=id in needed)
+        sizes = {id: self.folder.stat(id)[0] for id, _ in work}
+        for id, name in work:  # first: none is found any more when something that it needs is gone
+            if name.endswith(".pack") and not self.dry:
+                self.folder.retire(id)
+                failpoints.hit("snapshot.mid_retire")
+        for id, _ in work:
+            self._let_go(id, sizes[id], needed=id in needed)
         self._punch_all(needed)
         return Retired(tuple(self._removed), tuple(self._held), self._freed)
 
     def _old_enough(self, id: str) -> bool:
         return self.older <= 0 or self.folder.stat(id)[1] >= self.older
 
-    def _let_go(self, id: str, name: str, *, needed: bool) -> None:
-        size, _ = self.folder.stat(id)
-        if not self.dry and name.endswith(".pack"):
-            self.folder.retire(id)
-            failpoints.hit("snapshot.mid_retire")
+    def _let_go(self, id: str, size: int, *, needed: bool) -> None:
         if needed:
             self._held.append(id)
             return
