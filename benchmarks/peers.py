@@ -42,11 +42,13 @@ class Kishu:
         self._process: subprocess.Popen[str] | None = None
         self.kept = True
         """Whether its database grew by the last cell."""
-        if python:
-            self.start()
+        self.start()
 
     def start(self) -> None:
+        """Begin anew; nothing where no interpreter was named."""
         self.stop()
+        if self._python is None:
+            return
         self._folder.mkdir(exist_ok=True)
         script = Path(__file__).with_name("peer_kishu.py")
         self._process = subprocess.Popen(
