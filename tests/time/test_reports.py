@@ -90,7 +90,7 @@ def test_restoring_leaves_no_name_of_later() -> None:
 def test_displayed_frames_are_not_kept_forever() -> None:
     """50 cells that end in a fresh frame of 80 MB: the kernel's memory and the snapshots grow
     by less than two of them."""
-    s = cave.open("shown")
+    s = cave.open("shown", snapshot_every=10)
     s.run("import numpy as np, pandas as pd")
     source = "pd.DataFrame(np.full((1_000_000, 10), {n}.0))"
     s.run(source.format(n=0))
