@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cave import failpoints
+from cave.store.disk import make_folder, sync_folder
 
 from .refs import Bytes, pack_number
 
@@ -400,22 +401,3 @@ def scratch(name: str) -> int:
         return os.memfd_create(f"cave-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each durable in its parent."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from cave.errors import StoreError
-from cave.store.disk import explain_os
+from cave.store.disk import explain_os, make_folder, sync_folder
 
-from .folder import make_folder, sync_folder
 from .retire import Retired
 
 T = TypeVar("T")

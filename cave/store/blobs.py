@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from cave import failpoints
 from cave.errors import StoreError
-from cave.store.disk import explain_os
+from cave.store.disk import explain_os, make_folder, sync_folder
 
 CHUNK = 1 << 20
 """Bytes read or written at a time."""
@@ -59,7 +59,7 @@ class FolderBlobs:
 
     def _put_in_folder(self, folder: Path, chunks: Iterable[bytes]) -> str:
         temporary = folder / "tmp" / uuid.uuid4().hex
-        _make_folder(temporary.parent)
+        make_folder(temporary.parent)
         try:
             with temporary.open("xb") as file:
                 key = _copy(chunks, file)
@@ -67,11 +67,11 @@ class FolderBlobs:
                 file.flush()
                 os.fsync(file.fileno())
             final = Path(self._at(key))
-            _make_folder(final.parent)
+            make_folder(final.parent)
             if not _holds(final, size):
                 failpoints.hit("blob.before_rename")
                 temporary.replace(final)
-            _sync(final.parent)  # also when another process renamed it just now
+            sync_folder(final.parent)  # also when another process renamed it just now
             return key
         finally:
             temporary.unlink(missing_ok=True)
@@ -137,21 +137,3 @@ def _holds(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each durable in its parent."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,11 @@
-"""What the system's faults of disks mean, in one place for journal and blobs."""
+"""Disks: folders whose names last, and what the system's faults mean."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+from pathlib import Path
 
 from cave.errors import StoreError
 
@@ -33,3 +36,22 @@ def full(name: str) -> str:
         f"the disk that holds {name} is full; nothing of this was written: make room on it and "
         f"do the same again"
     )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each durable in its parent."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

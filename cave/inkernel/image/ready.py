@@ -21,6 +21,6 @@ def load() -> None:
     for name in [*(known for known in _MODULES if known in names), *recipes]:
         try:
             importlib.import_module(f"{__package__}.{name}")
-        except Exception as error:  # fewer kinds, and every image says so
+        except Exception as error:  # fewer kinds; the tests fail on any
             failed[name] = f"{type(error).__name__}: {error}"
         _loaded.append(name)
