@@ -71,6 +71,7 @@ def remember_ours() -> None:
 def of_user() -> list[str]:
     """Names of the live threads that cells started and that do something."""
     frames = sys._current_frames()
+    del frames[threading.get_ident()]  # a cycle: all that our callers hold would stay alive
     return [
         thread.name
         for thread in threading.enumerate()

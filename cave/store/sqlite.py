@@ -78,14 +78,15 @@ def use_wal(connection: sqlite3.Connection) -> None:
 def begin(cursor: sqlite3.Cursor, *, sync: bool, patience: float) -> None:
     """Begin to write. The write lock is taken first, so that what is read stays true.
 
-    `synchronous` cannot be changed inside a transaction, so it is set before. Waits for
-    another program's lock by itself: SQLite's own waiting sleeps up to 0.1 s at a time, and
-    does not wait at all in some states of the log.
+    `synchronous` cannot be changed inside a transaction, so it is set before; where the log has
+    still to be recovered, that too meets another program's lock. Waits for such locks by
+    itself: SQLite's own waiting sleeps up to 0.1 s at a time, and does not wait at all in some
+    states of the log.
     """
-    cursor.execute("PRAGMA synchronous=FULL" if sync else "PRAGMA synchronous=NORMAL")
     until, pause = time.monotonic() + patience, 0.0005
     while True:
         try:
+            cursor.execute("PRAGMA synchronous=FULL" if sync else "PRAGMA synchronous=NORMAL")
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as fault:
             if not is_busy(fault) or time.monotonic() > until:

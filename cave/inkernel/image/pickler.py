@@ -99,12 +99,28 @@ class _Name:
         self.name = name
 
 
+def _taker(buffers: list[pickle.PickleBuffer]) -> Callable[[pickle.PickleBuffer], bool]:
+    """What collects large buffers. No method of the pickler: in a cycle it would live on."""
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            size = buffer.raw().nbytes
+        except BufferError:
+            return True
+        if size < LARGE:
+            return True
+        buffers.append(buffer)
+        return False
+
+    return take
+
+
 class Pickler(pickle.Pickler):
     """Writes roots into one stream. Rules use `lose`, `rebuilt`, `root`."""
 
     def __init__(self, file: Any, definitions: Definitions, *, inline: bool = False) -> None:
         self.buffers: list[pickle.PickleBuffer] = []
-        super().__init__(file, protocol=5, buffer_callback=self._take)
+        super().__init__(file, protocol=5, buffer_callback=_taker(self.buffers))
         self.definitions = definitions
         self.inline = inline
         self.root = ""
@@ -146,16 +162,6 @@ class Pickler(pickle.Pickler):
     def begin(self, roots: dict[Any, Any]) -> Any:
         """What to dump."""
         return roots
-
-    def _take(self, buffer: pickle.PickleBuffer) -> bool:
-        try:
-            size = buffer.raw().nbytes
-        except BufferError:
-            return True
-        if size < LARGE:
-            return True
-        self.buffers.append(buffer)
-        return False
 
     # -- one object ------------------------------------------------------------------------
 
@@ -472,12 +478,7 @@ class _Attempt:
 
     def write(self, definitions: Definitions, *, inline: bool) -> Written | None:
         """One more attempt; None when there must be another."""
-        pickler = self.kind(file := Sink(), definitions, inline=inline)
-        try:
-            return self._write(pickler, file)
-        finally:  # it lives on in a cycle, and must hold nothing
-            pickler.clear_memo()
-            pickler.seen.clear()
+        return self._write(self.kind(file := Sink(), definitions, inline=inline), file)
 
     def _write(self, pickler: Pickler, file: Any) -> Written | None:
         pickler.refused, pickler.memory = self.refused, self.memory
