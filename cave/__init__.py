@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         CellInterrupted,
         CellTimeout,
         ConfigError,
+        Divergence,
+        EffectInDoubt,
         JournalCorrupt,
         KernelDied,
         KernelStartError,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         PutError,
         SessionBusy,
         SessionNotFound,
+        SkillError,
         SnapshotCorrupt,
         SnapshotError,
         SnapshotNotFound,
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from cave.report import Diff, RestoreReport, Snapshot
     from cave.resources import persistent, resource
     from cave.session import AsyncSession
-    from cave.turn import Cell, Step, Turn, Usage
+    from cave.turn import Cell, Effect, Step, Turn, Usage
 
 _HOMES = {
     "config": ("Budget", "Policy"),
@@ -54,6 +57,8 @@ _HOMES = {
         "CellInterrupted",
         "CellTimeout",
         "ConfigError",
+        "Divergence",
+        "EffectInDoubt",
         "JournalCorrupt",
         "KernelDied",
         "KernelStartError",
@@ -63,6 +68,7 @@ _HOMES = {
         "PutError",
         "SessionBusy",
         "SessionNotFound",
+        "SkillError",
         "SnapshotCorrupt",
         "SnapshotError",
         "SnapshotNotFound",
@@ -73,7 +79,7 @@ _HOMES = {
     "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
     "session": ("AsyncSession",),
-    "turn": ("Cell", "Step", "Turn", "Usage"),
+    "turn": ("Cell", "Effect", "Step", "Turn", "Usage"),
 }
 _SUBMODULES = ("errors", "events", "testing")
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
@@ -89,6 +95,9 @@ __all__ = [
     "CellTimeout",
     "ConfigError",
     "Diff",
+    "Divergence",
+    "Effect",
+    "EffectInDoubt",
     "JournalCorrupt",
     "KernelDied",
     "KernelStartError",
@@ -101,6 +110,7 @@ __all__ = [
     "Session",
     "SessionBusy",
     "SessionNotFound",
+    "SkillError",
     "Snapshot",
     "SnapshotCorrupt",
     "SnapshotError",

@@ -21,6 +21,9 @@ natural builtin too, so that callers may catch whichever they know.
     ├── PutError (TypeError)              an object that cannot go into the kernel
     ├── OperatorError (RuntimeError)      the model client cannot be had, or failed
     ├── BudgetExceeded (RuntimeError)     a limit of the budget is spent
+    ├── SkillError (ValueError)           a skill that cannot be: its declaration, its arguments
+    ├── EffectInDoubt (RuntimeError)      nobody knows whether an effect was done
+    ├── Divergence (RuntimeError)         a cell that ran again called something else
     └── StoreError (OSError)              the journal cannot be read or written
         ├── JournalCorrupt                a record differs from its hash
         └── SnapshotError                 a snapshot cannot be written or used
@@ -158,6 +161,18 @@ class OperatorError(CaveError, RuntimeError):
 
 class BudgetExceeded(CaveError, RuntimeError):
     """A limit of the budget is spent; the session stays and can be resumed."""
+
+
+class SkillError(CaveError, ValueError):
+    """A skill that cannot be used: its declaration, its arguments, its result, or it is gone."""
+
+
+class EffectInDoubt(CaveError, RuntimeError):
+    """Nobody knows whether an effect was done; it is not done again before a person says so."""
+
+
+class Divergence(CaveError, RuntimeError):
+    """A cell that ran again called another skill, or with other arguments; nothing was called."""
 
 
 class StoreError(CaveError, OSError):

@@ -42,6 +42,9 @@ OutputKind = Literal["stream", "display_data", "execute_result", "error"]
 ReplyKind = Literal["cell", "finish", "malformed"]
 EndReason = Literal["died", "idle", "closed", "restart", "asleep"]
 RestoreReason = Literal["death", "opened", "asked", "restart", "fork", "seed"]
+EffectState = Literal["begun", "done", "failed", "in_doubt", "not_done", "given_up"]
+EffectEnd = Literal["done", "failed", "in_doubt"]
+Decision = Literal["done", "not_done", "give_up"]
 
 
 def clean(text: str) -> str:
@@ -141,6 +144,19 @@ class Usage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value on its way between a cell and a skill, as it is kept."""
+
+    kind: str
+    """The codec that made it."""
+    sizes: tuple[int, ...]
+    """Bytes of its header and of each buffer, which follow each other."""
+    data: str = ""
+    """All of them in base64, while they are few; else they are in `blob`."""
+    blob: str = ""
+
+
 # -- events ----------------------------------------------------------------------------------
 
 
@@ -180,6 +196,8 @@ class SessionOpened(Event):
     kernel: str = "cave-python"
     forked_from: str = ""
     """The session that it was forked from."""
+    uid: str = ""
+    """Unlike that of any other session, also of one of the same name."""
 
 
 @_event
@@ -434,6 +452,72 @@ class Restored(Event):
     seconds: float = 0.0
     undone: tuple[int, ...] = ()
     """Cells that had ended later, where nobody asked to go back."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectIntent(Event):
+    """A skill that touches the world is about to be called: on disk before the call.
+
+    Called again (a retry, after a doubt was settled), it is the same effect with a higher
+    `attempt` and the same `key`.
+    """
+
+    effect: str
+    """Its id in the session: `e1`, `e2` ..."""
+    attempt: int
+    skill: str
+    effect_kind: Literal["read", "write"]
+    runs: Literal["host", "kernel"]
+    cell: int
+    lane: str = ""
+    """Which thread of calls in the cell: what a cell submits has a lane of its own."""
+    ordinal: int
+    """Which call of its lane, from 1."""
+    digest: str
+    """SHA-256 of the encoded arguments."""
+    key: str
+    """The idempotency key."""
+    arguments: dict[str, str] = field(default_factory=dict)
+    """For people: the arguments as short texts."""
+    version: str = ""
+    hash: str = ""
+    """Of the skill's source and declaration."""
+    module: str = ""
+    in_doubt: Literal["ask", "retry", "probe"] = "ask"
+    timeout: float | None = None
+    kernel: int = 0
+    owner: tuple[str, str, int, float] = ("", "", 0, 0.0)
+    """The process that calls: host, boot id, pid, start time as the system counts it."""
+    since_boot: float = 0.0
+    """When, by the clock that counts from the machine's start (seconds)."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectResult(Event):
+    """What came of an effect; `in_doubt` where nobody can know whether it was done."""
+
+    effect: str
+    attempt: int
+    state: EffectEnd
+    value: StoredValue | None = None
+    error: Fault | None = None
+    reason: str = ""
+    """Of a doubt: what is known."""
+    seconds: float = 0.0
+    source: Literal["call", "probe"] = "call"
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectSettled(Event):
+    """A person said what became of an effect that was in doubt."""
+
+    effect: str
+    decision: Decision
+    """`done`: it was, with `value`; `not_done`: it is called again; `give_up`: it never is."""
+    value: StoredValue | None = None
 
 
 @_event

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cave.errors import CellError
 from cave.events import (
     CellFinished,
     CellStarted,
+    EffectIntent,
+    EffectResult,
+    EffectSettled,
     Event,
     Fault,
     ForeignAdmitted,
@@ -25,6 +29,7 @@ from cave.events import (
     SnapshotCommitted,
     StepReplied,
     StepStarted,
+    StoredValue,
     TurnFinished,
     TurnResumed,
     TurnStarted,
@@ -34,10 +39,13 @@ from cave.events import (
     Variable,
 )
 from cave.lasting import Lasting
-from cave.turn import Cell, Step, Turn, ended
+from cave.ledger import Ledger
+from cave.turn import Cell, Effect, Step, Turn, ended
 
 BlobReader = Callable[[str], str]
 """Gives the text of a blob by its key."""
+ValueReader = Callable[[StoredValue], Any]
+"""Gives the object of what a skill gave, or None where only a kernel can have it."""
 
 
 _FINAL = {"done"}
@@ -78,8 +86,11 @@ def error_of(fault: Fault | None) -> CellError | None:
 class History:
     """What the events so far add up to."""
 
-    def __init__(self, read_text: BlobReader | None = None) -> None:
+    def __init__(
+        self, read_text: BlobReader | None = None, read_value: ValueReader | None = None
+    ) -> None:
         self._read_text = read_text
+        self.ledger = Ledger(read_value)
         self.seq = 0
         self.opened: SessionOpened | None = None
         self.cells: dict[int, Cell] = {}
@@ -148,6 +159,7 @@ class History:
             if event.seq:
                 self.seq = event.seq
             self.lasting.feed(event)
+            self.ledger.feed(event)
             self._feed(event)
 
     def _feed(self, event: Event) -> None:
@@ -200,8 +212,20 @@ class History:
                 self._made_durable()
             case Restored():
                 self._restored(event)
+            case EffectIntent() | EffectResult() | EffectSettled():
+                self._effect(event)
             case _:
                 pass
+
+    def _effect(self, event: EffectIntent | EffectResult | EffectSettled) -> None:
+        """What came of an effect after its cell had ended is told of by that cell too."""
+        entry = self.ledger.entries.get(event.effect)
+        if entry is not None and (cell := self.cells.get(entry.intent.cell)) is not None:
+            self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
+
+    def effects_of(self, cell: int) -> tuple[Effect, ...]:
+        """The recorded calls of a cell."""
+        return tuple(map(self.ledger.effect, self.ledger.of_cell(cell)))
 
     def _note(self, event: Event) -> None:
         if self.turn is None:
@@ -252,6 +276,7 @@ class History:
             error=error,
             seconds=event.seconds,
             kept=event.kept,
+            effects=self.effects_of(event.cell),
             delta=event.delta,
             full_size=event.full_size,
             bound=event.bound,

@@ -14,10 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, overload
 
 from cave.errors import CellError, CellInterrupted, CellTimeout, KernelDied
-from cave.events import CellOrigin, CellStatus, Delta, Output, TurnStatus, Usage, Variable, clean
+from cave.events import (
+    CellOrigin,
+    CellStatus,
+    Delta,
+    EffectState,
+    Output,
+    TurnStatus,
+    Usage,
+    Variable,
+    clean,
+)
 
 __all__ = [
     "Cell",
+    "Effect",
     "Numbered",
     "Output",
     "Step",
@@ -134,6 +145,38 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Effect(Shown):
+    """One recorded call of a skill that touches the world."""
+
+    id: str
+    skill: str
+    arguments: dict[str, str]
+    """As short texts."""
+    key: str
+    """The idempotency key: the same for every attempt."""
+    state: EffectState
+    cell: int
+    attempt: int = 1
+    kind: str = "write"
+    """`read` or `write`."""
+    reason: str = ""
+    """Of one in doubt or failed: what is known."""
+    at: float = 0.0
+    """When it was first about to be called (Unix seconds)."""
+    seconds: float = 0.0
+    _value: Callable[[], Any] | None = field(default=None, repr=False)
+
+    @property
+    def result(self) -> Any:
+        """What the call gave; None while it has not ended, and for what only a cell can hold."""
+        return None if self._value is None else self._value()
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={text}" for name, text in self.arguments.items())
+        return f"<Effect {self.id} {self.state}: {self.skill}({said})>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Cell(Shown):
     """One execution: its source, what it put out, and how it ended."""
 
@@ -151,7 +194,7 @@ class Cell(Shown):
     """Whether the namespace survived this cell."""
     durable: bool = False
     """Whether a snapshot that holds the namespace after this cell is committed."""
-    effects: tuple[Any, ...] = ()
+    effects: tuple[Effect, ...] = ()
     """Recorded calls of skills that this cell made."""
     delta: Delta = Delta()
     """What it did to the namespace."""
