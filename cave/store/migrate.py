@@ -2,7 +2,8 @@
 
 All of it happens in one transaction that takes SQLite's write lock at its start: a second
 process waits for it and then finds the work done; a process that dies half-way leaves
-nothing behind. A database that is up to date costs one SELECT, and Alembic is not imported.
+nothing behind. Alembic, slow to import, is there to lead older databases on: one that is up to
+date costs one SELECT, and an empty one gets the tables as they are now.
 """
 
 from __future__ import annotations
@@ -11,16 +12,33 @@ import sqlite3
 import time
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    inspect,
+)
 from sqlalchemy.exc import OperationalError
 
 from cave.errors import StoreError
 from cave.events import FORMAT
 from cave.store import sqlite
-from cave.store.schema import REVISION
+from cave.store.schema import REVISION, metadata
 from cave.store.statements import texts
 
 SCRIPTS = Path(__file__).with_name("migrations")
+
+ALEMBIC = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Where Alembic notes how far a database is, as Alembic makes it."""
 
 PATIENCE = 30.0
 """Seconds to wait for another process that migrates."""
@@ -57,7 +75,9 @@ def _upgrade(connection: Connection, path: Path) -> None:
     assert isinstance(raw, sqlite3.Connection)
     sqlite.use_wal(raw)
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-    if not _is_current(connection, path):  # another process may have done it meanwhile
+    if not inspect(connection).get_table_names():
+        _create(connection)
+    elif not _is_current(connection, path):  # another process may have done it meanwhile
         _migrate(connection)
     connection.commit()
 
@@ -92,6 +112,14 @@ def _is_older(revision: str) -> bool:
     }
 
 
+def _create(connection: Connection) -> None:
+    """The tables that all migrations would lead to, and Alembic's own with their last."""
+    metadata.create_all(connection)
+    ALEMBIC.create(connection)
+    connection.execute(ALEMBIC.insert(), {"version_num": REVISION})
+    _note_version(connection)
+
+
 def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
@@ -100,6 +128,10 @@ def _migrate(connection: Connection) -> None:
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     command.upgrade(config, "head")
+    _note_version(connection)
+
+
+def _note_version(connection: Connection) -> None:
     sql = texts(connection.dialect)
     for key, value in {"format": str(FORMAT), "version": _version()}.items():
         changed = connection.exec_driver_sql(sql["meta_update"], {"of": key, "value": value})

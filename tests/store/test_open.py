@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -269,33 +270,51 @@ def test_a_damaged_file_is_told(database: Path) -> None:
     run(database, scenario)
 
 
-def test_the_migrations_lead_to_the_schema(database: Path) -> None:
-    """The tables that the migrations make are those of `schema`, and REVISION is their last."""
+def test_the_migrations_lead_to_the_schema(database: Path, tmp_path: Path) -> None:
+    """An empty database that all migrations have led on has the tables of `schema`, REVISION is
+    their last, and one that was made at once is the same to the letter."""
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     from cave.store.schema import REVISION, metadata
 
-    run(database, create)
-    engine = sqlite.engine(database, role="read", busy_timeout=1)
+    engine = sqlite.engine(tmp_path / "led.db", role="write", busy_timeout=1)
     with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        migrate._migrate(connection)
+        connection.commit()
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
     engine.dispose()
     assert ScriptDirectory(str(migrate.SCRIPTS)).get_heads() == [REVISION]
+    run(database, create)
+    assert tables(database) == tables(tmp_path / "led.db")
+
+
+def tables(database: Path) -> tuple[dict[str, list[str]], list[tuple[object, ...]]]:
+    """The lines that make each table, in any order, and the rows that every database has."""
+    with closing(sqlite3.connect(database)) as connection:
+        made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        lines = {name: sorted(re.sub(r",?\s*$", "", row).strip() for row in sql.splitlines())
+                 for name, sql in made}  # fmt: skip
+        rows = connection.execute(
+            "SELECT key, value FROM meta UNION SELECT '', version_num FROM alembic_version"
+        )
+        return lines, sorted(rows)
 
 
 def test_an_open_database_costs_no_alembic(database: Path) -> None:
-    """Only a database that is to be migrated loads Alembic."""
+    """Only a database that is to be led on loads Alembic, not an open one and not a new one."""
     run(database, create)
     script = f"""
 import asyncio, sys
 from cave.store import SQLStore
 async def main():
-    store = SQLStore({str(database)!r})
-    assert not await store.create("q3")
-    await store.close()
+    for path, new in (({str(database)!r}, False), ({f"{database}.new"!r}, True)):
+        store = SQLStore(path)
+        assert await store.create("q3") is new
+        await store.close()
 asyncio.run(main())
 assert "alembic" not in sys.modules
 """
