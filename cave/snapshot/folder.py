@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cave import failpoints
-from cave.store.disk import make_folder, sync_folder
+from cave.store.disk import make_folder, sync_file, sync_folder
 
 from .refs import Bytes, pack_number
 
@@ -28,6 +28,8 @@ STAMP = "retired"
 FLUSH = 64 << 20
 """Bytes after which the disk is set to work while more is written."""
 VECTORS = 512
+SMALL = 16 << 10
+"""Bytes up to which a pack need not be waited for."""
 
 
 class Input(Protocol):
@@ -48,8 +50,8 @@ class Output(Protocol):
     """A pack that is written."""
 
     def write(self, views: Sequence[Bytes]) -> None: ...
-    def finish(self) -> None:
-        """Make it durable under its name."""
+    def finish(self) -> bytes:
+        """Make it durable under its name; of one that is not waited for, give its content."""
         ...
 
     def abort(self) -> None: ...
@@ -64,8 +66,11 @@ class Folder(Protocol):
         """File name by pack's id; the `.pack` where both are there."""
         ...
 
-    def create(self, id: str) -> Output:
-        """Raises `FileExistsError`."""
+    def create(self, id: str, *, wait: bool = True) -> Output:
+        """A new pack; without `wait` the disk is not waited for where it stays small.
+
+        Raises `FileExistsError`.
+        """
         ...
 
     def open(self, id: str) -> Input:
@@ -100,11 +105,11 @@ class LocalFolder:
             return {}
         return by_id(names)
 
-    def create(self, id: str) -> Output:
+    def create(self, id: str, *, wait: bool = True) -> Output:
         make_folder(self.path)
         if (self.path / f"{id}.data").exists():
             raise FileExistsError(id)
-        return _LocalOutput(self.path / f"{id}.pack")
+        return _LocalOutput(self.path / f"{id}.pack", wait=wait)
 
     def open(self, id: str) -> Input:
         return _LocalInput(self.path_of(id))
@@ -135,6 +140,7 @@ class LocalFolder:
         if isinstance(other, LocalFolder):
             with contextlib.suppress(OSError):  # another file system, or one without links
                 target.hardlink_to(other.path_of(id))
+                sync_file(target)  # the other's journal may hold what its disk does not yet
                 return
         copy(other.open(id), _LocalOutput(target))
 
@@ -174,8 +180,10 @@ class _LocalInput:
 class _LocalOutput:
     """A file that is made under its last name; until it has its trailer nobody takes it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: bool = True) -> None:
         self._path = path
+        self._small: bytearray | None = None if wait else bytearray()
+        """All of it, while it is small and need not be waited for."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o400)
         self._written = self._flushed = 0
@@ -184,6 +192,7 @@ class _LocalOutput:
 
     def write(self, views: Sequence[Bytes]) -> None:
         waiting = [memoryview(view) for view in views]
+        self._hold(waiting)
         while waiting:
             done = os.writev(self._file, waiting[:VECTORS])
             self._written += done
@@ -192,20 +201,31 @@ class _LocalOutput:
         if self._written - self._flushed >= FLUSH:
             self._flush()
 
+    def _hold(self, views: Sequence[memoryview]) -> None:
+        if self._small is not None:
+            if len(self._small) + sum(map(len, views)) > SMALL:
+                self._small = None
+                return
+            for view in views:
+                self._small += view
+
     def _flush(self) -> None:
         """Let the disk begin, beside the hashing; a fault of it is raised at the end."""
         self._flusher = self._flusher or ThreadPoolExecutor(1, "cave-flush")
         self._flushes.append(self._flusher.submit(os.fdatasync, self._file))
         self._flushed = self._written
 
-    def finish(self) -> None:
+    def finish(self) -> bytes:
         for flush in self._flushes:
             flush.result()
         failpoints.hit("snapshot.before_sync")
-        os.fsync(self._file)
+        if self._small is None:
+            os.fsync(self._file)
         failpoints.hit("snapshot.after_sync")
-        sync_folder(self._path.parent)
+        if self._small is None:
+            sync_folder(self._path.parent)
         self._close()
+        return bytes(self._small or b"")
 
     def abort(self) -> None:
         self._close()
@@ -234,7 +254,7 @@ class RemoteFolder:
             return {}
         return by_id([str(path).rpartition("/")[2] for path in found])
 
-    def create(self, id: str) -> Output:
+    def create(self, id: str, *, wait: bool = True) -> Output:
         if id in self.files():
             raise FileExistsError(id)
         return _RemoteOutput(self.fs, f"{self.at}/{id}.pack")
@@ -321,13 +341,14 @@ class _RemoteOutput:
             self._file.write(view)
         failpoints.hit("snapshot.mid_write")
 
-    def finish(self) -> None:
+    def finish(self) -> bytes:
         self._file.flush()
         failpoints.hit("snapshot.before_sync")
         self._fs.makedirs(self._path.rpartition("/")[0], exist_ok=True)
         self._fs.put_file(self._file.name, self._path)
         failpoints.hit("snapshot.after_sync")
         self._file.close()
+        return b""
 
     def abort(self) -> None:
         self._file.close()

@@ -107,6 +107,9 @@ class Manifest:
     """Bytes of all its content."""
     digest: str = ""
     """SHA-256 of it as it is stored, in hex."""
+    file: bytes = b""
+    """All of its pack, where the disk was not waited for: whoever journals the snapshot keeps
+    it there, for after a power cut the file may be gone."""
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

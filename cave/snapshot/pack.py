@@ -97,8 +97,9 @@ class PackWriter:
         """A node of a tree, mostly hashes: nothing would deflate it."""
         return self.record(content, deflate=len(content) + 1)
 
-    def finish(self, manifest: bytes, key: bytes) -> None:
-        """Add manifest and trailer, and make the file durable."""
+    def finish(self, manifest: bytes, key: bytes) -> bytes:
+        """Add manifest and trailer, and make the file durable; all of it, where the disk was
+        not waited for."""
         at = self.at
         self._append(manifest)
         header = _HEADER.pack(MAGIC, FORMAT, 0, self.number)
@@ -106,7 +107,7 @@ class PackWriter:
         fields = _TRAILER.pack(MAGIC, FORMAT, 0, at, len(manifest), end, sha256(manifest))
         self._append((fields + _signature(key, header, fields, manifest)).ljust(TRAILER, b"\0"))
         self.flush()
-        self._output.finish()
+        return self._output.finish()
 
 
 def _signature(key: bytes, header: bytes, fields: bytes, manifest: bytes) -> bytes:

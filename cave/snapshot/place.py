@@ -115,6 +115,6 @@ def sign(manifest: Manifest, writer: PackWriter, key: bytes) -> Manifest:
     failpoints.hit("snapshot.before_manifest")
     content = encode(manifest)
     end = writer.at + len(content) + TRAILER
-    writer.finish(content, key)
+    file = writer.finish(content, key)
     failpoints.hit("snapshot.before_return")
-    return replace(manifest, written=end, digest=sha256(content).hex())
+    return replace(manifest, written=end, digest=sha256(content).hex(), file=file)

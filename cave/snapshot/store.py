@@ -19,8 +19,8 @@ from cave.events import Variable
 from cave.image import Image
 from cave.store.disk import explain_os
 
-from . import gather, retire
-from .folder import Output, folder_at
+from . import gather, mend, retire
+from .folder import LocalFolder, Output, folder_at
 from .known import Known
 from .manifest import Manifest, decode
 from .pack import Packs, PackWriter, finished, read_manifest
@@ -56,15 +56,17 @@ class Snapshots:
         name: str = "",
         variables: Sequence[Variable],
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> Manifest:
         """Put an image on disk; it is durable when this returns, under the image's id.
 
         `base` is the snapshot that the image is a difference from, or, when it is whole, one
-        that it may have much in common with. Raises `StoreError`; then nothing was written.
+        that it may have much in common with. Without `wait` a small file is not waited for,
+        and given as `Manifest.file`. Raises `StoreError`; then nothing was written.
         """
         check_image(image, base)
         with (
-            self._creating(image.id) as (output, number),
+            self._creating(image.id, wait=wait) as (output, number),
             ThreadPoolExecutor(THREADS, "cave-hash") as pool,
             Packs(self._folder) as packs,
         ):
@@ -106,7 +108,7 @@ class Snapshots:
         return manifest
 
     @contextlib.contextmanager
-    def _creating(self, id: str) -> Iterator[tuple[Output, int]]:
+    def _creating(self, id: str, *, wait: bool = True) -> Iterator[tuple[Output, int]]:
         """A new file that goes again when anything is wrong."""
         number = pack_number(id)
         if number is None:
@@ -114,7 +116,7 @@ class Snapshots:
         with self._explained():
             failpoints.hit("snapshot.before_write")
             try:
-                output = self._folder.create(id)
+                output = self._folder.create(id, wait=wait)
             except FileExistsError:
                 raise SnapshotError(f"there is a snapshot {id} already; take it again") from None
             try:
@@ -122,6 +124,22 @@ class Snapshots:
             except BaseException:
                 output.abort()
                 raise
+
+    # -- after a power cut -------------------------------------------------------------------
+
+    @property
+    def unsure(self) -> bool:
+        """Whether files that nobody waited for may be gone: the machine was started since
+        they were last seen to be whole."""
+        return isinstance(self._folder, LocalFolder) and mend.unsure(self._folder)
+
+    def mend(self, files: Mapping[str, bytes], keep: Collection[str]) -> Sequence[str]:
+        """Write again those of `files` (by id) that are gone or torn, if a snapshot in `keep`
+        needs them; gives their ids. Raises `StoreError`."""
+        if not isinstance(self._folder, LocalFolder):
+            return ()
+        with self._explained():
+            return mend.mend(self._folder, files, keep, self.read)
 
     # -- reading -----------------------------------------------------------------------------
 
