@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cave.report import Diff, RestoreReport, Snapshot
     from cave.resources import persistent, resource
     from cave.session import AsyncSession
+    from cave.skills import Skill, SkillContext, skill
     from cave.turn import Cell, Effect, Step, Turn, Usage
 
 _HOMES = {
@@ -79,9 +80,10 @@ _HOMES = {
     "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
     "session": ("AsyncSession",),
+    "skills": ("Skill", "SkillContext", "skill"),
     "turn": ("Cell", "Effect", "Step", "Turn", "Usage"),
 }
-_SUBMODULES = ("errors", "events", "testing")
+_SUBMODULES = ("errors", "events", "skills", "testing")
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -110,6 +112,8 @@ __all__ = [
     "Session",
     "SessionBusy",
     "SessionNotFound",
+    "Skill",
+    "SkillContext",
     "SkillError",
     "Snapshot",
     "SnapshotCorrupt",
@@ -126,6 +130,7 @@ __all__ = [
     "persistent",
     "resource",
     "sessions",
+    "skill",
 ]
 
 
