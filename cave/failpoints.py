@@ -31,6 +31,12 @@ POINTS: dict[str, str] = {
     "snapshot.after_sync": "after a snapshot's file is synced, before its folder is",
     "snapshot.before_return": "after a snapshot is durable, before the caller knows",
     "snapshot.mid_link": "while a fork links the packs that it needs",
+    "effect.before_intent": "before the intent of an effect is journaled",
+    "effect.after_intent": "after the intent of an effect, before its call",
+    "effect.before_call": "in the thread of the call, before the last look at the lease",
+    "effect.after_call": "after the call of an effect, before anything is kept of it",
+    "effect.before_result": "before the result of an effect is journaled",
+    "effect.after_result": "after the result of an effect, before the cell has it",
     "snapshot.mid_retire": "while snapshots are retired, between two files",
 }
 """Every failpoint of the code, with the moment that it stands for."""

@@ -119,6 +119,12 @@ class Journal:
             except StoreError:
                 continue  # a full disk, a locked file: perhaps the next time
 
+    async def look(self) -> None:
+        """Make sure that this process operates the session, now. Raises `LeaseLost`."""
+        if self._lease is None:
+            raise LeaseLost(f"session {self.session!r} is not operated by this process now")
+        await self.store.renew(self._lease)
+
     async def append(self, *events: Event, sync: bool = False, last: bool = False) -> None:
         """Commit facts; after that the fold has them and the listeners know.
 

@@ -71,6 +71,8 @@ class Ledger:
         self._read = read
         self.entries: dict[str, Entry] = {}
         """By id, in the order of their first intents."""
+        self.newest = 0
+        """The number in the highest id."""
         self._at: dict[Place, str] = {}
         self._of_cell: dict[int, list[str]] = {}
 
@@ -94,12 +96,14 @@ class Ledger:
         first = event if known is None else known.first
         entry = self.entries[event.effect] = Entry(first, event)
         if known is None:
+            self.newest = max(self.newest, int(event.effect[1:]))
             self._at[entry.place] = event.effect
             self._of_cell.setdefault(event.cell, []).append(event.effect)
 
     def _ended(self, event: EffectResult) -> None:
         entry = self.entries[event.effect]
-        if event.attempt == entry.intent.attempt and entry.open:
+        settled = entry.state in {"done", "failed", "given_up"}
+        if event.attempt == entry.intent.attempt and not settled:
             self.entries[event.effect] = replace(
                 entry,
                 state=event.state,
@@ -108,11 +112,6 @@ class Ledger:
                 reason=event.reason,
                 seconds=event.seconds,
             )
-
-    @property
-    def next_id(self) -> str:
-        """The id that the next effect gets."""
-        return f"e{len(self.entries) + 1}"
 
     def at(self, place: Place) -> Entry | None:
         """The effect that was called at this place."""

@@ -1,0 +1,17 @@
+"""The broker: what becomes of a skill's call that a cell makes.
+
+A call that touches the world is journaled as an intent before it happens and as a result
+after. A call at a place that the ledger knows (a cell that runs again, a host that took
+over) is answered from there and never happens twice; where a death has left open whether it
+happened, the skill's own declaration decides, or a person.
+
+`broker` decides; `host` calls what runs in this process and `kernel` leaves the rest to the
+kernel; `pen` writes intents and results; `quiescence` knows when an effect is over.
+"""
+
+from __future__ import annotations
+
+from cave.broker.broker import Broker
+from cave.broker.storing import load, store
+
+__all__ = ["Broker", "load", "store"]

@@ -1,0 +1,199 @@
+"""Deciding what becomes of a call: answered from the ledger, called, or in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any, Protocol
+
+from cave.broker import quiescence, storing
+from cave.broker.host import HostCalls
+from cave.broker.invoking import invoke
+from cave.broker.kernel import KernelCalls
+from cave.broker.pen import Pen, doubt_of
+from cave.broker.terms import ProbeCall, Terms, Work, fault_of, refusal, said
+from cave.errors import CaveError, Divergence, EffectInDoubt, LeaseLost, SkillError
+from cave.events import EffectIntent
+from cave.ledger import Entry, key_of
+from cave.ports import Caller, SkillAnswer, SkillCall
+from cave.skills import Skill
+
+
+class Offered(Protocol):
+    """The skills that a session's cells may call."""
+
+    def find(self, name: str, hash: str) -> Skill | None:
+        """The skill of that name, as it was when the kernel got it."""
+
+
+class Broker:
+    """Answers the calls of one session's cells."""
+
+    def __init__(self, pen: Pen, offered: Offered) -> None:
+        self._pen = pen
+        self._offered = offered
+        self._host = HostCalls(pen)
+        self._kernel = KernelCalls(pen)
+        self._running: dict[str, asyncio.Task[SkillAnswer]] = {}
+        """Effects that are being answered, by key."""
+        self._diverged: dict[int, str] = {}
+        """Cells that called something else than the first time, and what is said of it."""
+
+    async def quiet(self) -> None:
+        """Wait until no call is under way."""
+        while tasks := [*self._running.values(), *self._host.late]:
+            await asyncio.wait(tasks)
+
+    def began(self, cell: int) -> None:
+        """A cell begins, perhaps again: it may go its old road."""
+        self._diverged.pop(cell, None)
+
+    def diverged(self, cell: int) -> str:
+        """What a cell called that it had not called before; empty when it kept to its road."""
+        return self._diverged.get(cell, "")
+
+    async def answer(self, call: SkillCall, caller: Caller) -> SkillAnswer:
+        """What the cell gets. Raises `LeaseLost` when the next owner is to answer."""
+        try:
+            if call.phase == "end":
+                return await self._kernel.ended(call, self._offered.find(call.skill, call.hash))
+            return await self._wanted(call, caller)
+        except LeaseLost:
+            raise
+        except CaveError as error:
+            return refusal(error)
+
+    async def _wanted(self, call: SkillCall, caller: Caller) -> SkillAnswer:
+        work = self._work(call, caller)
+        if work.terms.kind == "none":
+            return await self._host.plain(work)
+        if (reason := self._diverged.get(work.place[0])) is not None:
+            raise Divergence(reason)
+        task = self._running.get(work.key)
+        if task is None:
+            task = self._running[work.key] = asyncio.ensure_future(self._effect(work))
+            task.add_done_callback(lambda _: self._running.pop(work.key, None))
+        return await asyncio.shield(task)  # what was begun goes on when nobody waits any more
+
+    def _work(self, call: SkillCall, caller: Caller) -> Work:
+        skill, arguments = self._offered.find(call.skill, call.hash), call.arguments
+        if call.declaration is not None:
+            skill, terms = None, Terms.told(call, call.declaration)
+        elif skill is None:
+            raise SkillError(
+                f"no skill {call.skill!r} in this session now; add it with s.skills.add(...)"
+            )
+        else:
+            terms = Terms.of(skill)
+            arguments = skill.validate(arguments) if terms.runs == "host" else arguments
+        place = (call.cell or 0, call.lane, call.ordinal)
+        opened = self._pen.journal.history.opened
+        uid = opened.uid if opened is not None else ""
+        key = key_of(uid or self._pen.journal.session, place, call.skill, call.digest)
+        return Work(call, caller, terms, skill, arguments, place, key)
+
+    # -- effects -----------------------------------------------------------------------------
+
+    async def _effect(self, work: Work) -> SkillAnswer:
+        entry = work.entry = self._pen.journal.history.ledger.at(work.place)
+        if entry is not None:
+            self._check_same(entry, work)
+            if (known := await self._known(entry, work)) is not None:
+                return known
+        if work.terms.runs == "kernel":
+            return await self._kernel.leave(work)
+        return await self._host.effect(work)
+
+    def _check_same(self, entry: Entry, work: Work) -> None:
+        was, call = entry.intent, work.call
+        if (was.skill, was.digest) == (call.skill, call.digest):
+            return
+        what = "with other arguments" if was.skill == call.skill else f"instead of {was.skill!r}"
+        cell, lane, ordinal = work.place
+        where = f"call {ordinal}" + (f" of lane {lane}" if lane else "")
+        self._diverged[cell] = (
+            f"cell {cell} ran again and called {call.skill!r} {what} ({where}, effect "
+            f"{entry.id}); nothing was called. Type s.history[{cell}].effects to see what it had "
+            f"done, and run what is missing in a new cell"
+        )
+        raise Divergence(self._diverged[cell])
+
+    async def _known(self, entry: Entry, work: Work) -> SkillAnswer | None:
+        """The answer that the ledger has; None when the skill is to be called (again)."""
+        match entry.state:
+            case "done" | "failed":
+                return await self._recorded(entry)
+            case "given_up":
+                raise EffectInDoubt(
+                    f"effect {entry.id} ({entry.intent.skill}) was given up: it is not called again"
+                )
+            case "in_doubt":
+                raise doubt_of(entry.intent, entry.reason)
+            case "not_done":
+                return await self._once_late_has_ended(entry, work)
+            case _:
+                return await self._left_open(entry, work)
+
+    async def _recorded(self, entry: Entry) -> SkillAnswer:
+        if entry.error is not None:
+            return SkillAnswer("error", fault=entry.error)
+        if entry.value is None:
+            return SkillAnswer("ok")
+        value = await asyncio.to_thread(storing.load, entry.value, self._pen.blobs)
+        return SkillAnswer("ok", value=value)
+
+    async def _once_late_has_ended(self, entry: Entry, work: Work) -> SkillAnswer | None:
+        """Called again, unless a call that had run out of its time was done after all."""
+        await self._host.ended(entry, work.terms.timeout)
+        now = work.entry = self._pen.journal.history.ledger.entries[entry.id]
+        return None if now.state == "not_done" else await self._known(now, work)
+
+    # -- doubts ------------------------------------------------------------------------------
+
+    async def _left_open(self, entry: Entry, work: Work) -> SkillAnswer | None:
+        """An effect that was begun, and nobody here knows how it ended."""
+        intent, terms = entry.intent, work.terms
+        if terms.kind == "read" or self._kernel.asked_again(entry):
+            return None
+        if terms.doubt == "ask":
+            raise await self._pen.doubt(intent, _unknown(intent))
+        seconds = self._until_over(intent)
+        if seconds == math.inf:
+            pid = quiescence.owner_of(intent).pid
+            raise await self._pen.doubt(
+                intent,
+                f"process {pid}, which began it, may still live, and the skill has no time limit",
+            )
+        if seconds:
+            work.caller.note(f"waiting {seconds:.0f} s: then effect {entry.id} can only be over")
+            await asyncio.sleep(seconds)
+        return await self._probed(entry, work) if terms.doubt == "probe" else None
+
+    def _until_over(self, intent: EffectIntent) -> float:
+        if intent.runs == "kernel":
+            return 0.0  # its kernel is dead: there are never two
+        return quiescence.seconds_until(intent, self._pen.owner, self._pen.journal.clock)
+
+    async def _probed(self, entry: Entry, work: Work) -> SkillAnswer | None:
+        """Ask the skill's probe whether it was done."""
+        skill, intent = work.skill, entry.intent
+        assert skill is not None
+        probe: Any = skill.in_doubt
+        asked = ProbeCall(intent.skill, work.arguments, intent.key, intent.attempt, intent.cell)
+        try:
+            found = await invoke(
+                lambda: probe(asked), note=work.caller.note, timeout=work.terms.timeout
+            )
+        except Exception as error:
+            reason = f"its probe raised {said(fault_of(error))}"
+            raise await self._pen.doubt(intent, reason) from error
+        if found is None:
+            return None
+        return await self._pen.done(work, intent, found, source="probe")
+
+
+def _unknown(intent: EffectIntent) -> str:
+    who = f"process {quiescence.owner_of(intent).pid}"
+    if intent.runs == "kernel":
+        who = f"kernel {intent.kernel}"
+    return f"{who} had begun it, and went before its result was known"

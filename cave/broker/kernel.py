@@ -1,0 +1,67 @@
+"""Effects that a kernel runs itself: leave before, a record after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cave.broker import storing
+from cave.broker.pen import Pen
+from cave.broker.terms import Work
+from cave.events import EffectResult, Fault
+from cave.ledger import Entry
+from cave.ports import SkillAnswer, SkillCall
+from cave.skills import Skill
+
+
+class KernelCalls:
+    """Gives one session's kernel leave to run its skills, and records what came of them."""
+
+    def __init__(self, pen: Pen) -> None:
+        self._pen = pen
+
+    async def leave(self, work: Work) -> SkillAnswer:
+        """Leave to run it now. Asked again by a kernel that never got it, the same leave."""
+        entry = work.entry
+        if entry is not None and entry.state == "begun" and self.asked_again(entry):
+            return SkillAnswer("go", key=work.key, attempt=entry.intent.attempt)
+        intent = await self._pen.begin(work, work.attempt)
+        return SkillAnswer("go", key=work.key, attempt=intent.attempt)
+
+    def asked_again(self, entry: Entry) -> bool:
+        """Whether the kernel that was to run it is still the one that asks: it has not."""
+        return entry.intent.runs == "kernel" and entry.intent.kernel == self._pen.kernel()
+
+    async def ended(self, call: SkillCall, skill: Skill | None) -> SkillAnswer:
+        """Record the end of a run; `go` has it run once more."""
+        place = (call.cell or 0, call.lane, call.ordinal)
+        entry = self._pen.journal.history.ledger.at(place)
+        if entry is None or entry.intent.attempt != call.attempt or not entry.open:
+            return SkillAnswer("ok")  # recorded by an owner that could not say so any more
+        if _is_transient(call, skill):
+            return await self._once_more(entry)
+        await self._record(entry, call)
+        return SkillAnswer("ok")
+
+    async def _once_more(self, entry: Entry) -> SkillAnswer:
+        again = replace(entry.intent, attempt=entry.intent.attempt + 1, seq=0)
+        await self._pen.write(again, sync=again.effect_kind == "write", fenced=True)
+        return SkillAnswer("go", key=again.key, attempt=again.attempt)
+
+    async def _record(self, entry: Entry, call: SkillCall) -> None:
+        fault, writes = call.fault, entry.intent.effect_kind == "write"
+        if not call.ran:
+            fault = Fault("KeyboardInterrupt", "it was interrupted before it was called")
+        if fault is not None:
+            await self._pen.failed(entry.intent, fault)
+            return
+        value = None
+        if call.result is not None:
+            value = await storing.store(call.result, self._pen.blobs)
+        result = EffectResult(effect=entry.id, attempt=call.attempt, state="done", value=value)
+        await self._pen.result(result, sync=writes)
+
+
+def _is_transient(call: SkillCall, skill: Skill | None) -> bool:
+    if skill is None or call.fault is None or not call.ran or call.attempt > skill.retries:
+        return False
+    return not {kind.__name__ for kind in skill.transient}.isdisjoint(call.bases)
