@@ -1,9 +1,10 @@
-"""The command line: every verb in a process of its own, over one home."""
+"""The command line: every verb over one home, in processes of their own where that matters."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -12,24 +13,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ._cli import PROGRAM, apart, cave
+
 pytestmark = pytest.mark.usefixtures("sessions")
 
 
-def cave(
-    *arguments: str, code: int = 0, stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run `cave ARGUMENTS`; fails when the exit code is another."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from cave.cli import main; main()", *arguments],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+SLOW = "import time\nprint('begun')\nopen({path!r}, 'w').close()\ntime.sleep(100)\n"
 
 
 @pytest.fixture
@@ -43,20 +32,28 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def wait_for(path: Path) -> None:
+    """Wait until a cell has made the file."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
-    """ask with data, run, vars, get, put, files, save, log, show, ls, export, close, rm: each
-    in its own process, on the same live objects."""
-    asked = cave("ask", "q3", "total?", "--data", "sales.csv", "--model", "script:steps.py")
+    """ask with data, run, vars, get, put, files, save, log, show, ls, export, close, rm: on the
+    same live objects, also in processes of their own."""
+    asked = apart("ask", "q3", "total?", "--data", "sales.csv", "--model", "script:steps.py")
     assert asked.stdout.strip() == "4.0"
     assert "sales" in asked.stderr
-    assert cave("run", "q3", "prog.py").stdout.strip() == "total 4.0"
+    assert apart("run", "q3", "prog.py").stdout.strip() == "total 4.0"
     rows = json.loads(cave("vars", "q3", "--json").stdout)
     assert [(r["name"], r["type"]) for r in rows] == [("sales", "DataFrame"), ("total", "float")]
     assert "DataFrame" in cave("vars", "q3").stdout
     cave("get", "q3", "sales", "-o", "back.csv")
     assert pd.read_csv("back.csv").amount.tolist() == [1.5, 2.5]
     assert cave("get", "q3", "total").stdout.strip() == "4.0"
-    assert json.loads(cave("get", "q3", "total", "--json").stdout) == 4.0
+    assert json.loads(apart("get", "q3", "total", "--json").stdout) == 4.0
     cave("put", "q3", "other=sales.csv")
     cave("run", "q3", "-", stdin="open('note.txt', 'w').write(str(len(other)))")
     assert cave("files", "q3").stdout.split() == ["note.txt"]
@@ -92,7 +89,7 @@ def test_a_wrong_name_proposes_the_right_one(desk: Path) -> None:
 
 def test_exit_codes_and_errors(desk: Path) -> None:
     """A failing cell is 1, a usage error 2, no model 1 with what to type, over budget 4."""
-    failed = cave("run", "e", "-", stdin="x = 1\n1/0", code=1)
+    failed = apart("run", "e", "-", stdin="x = 1\n1/0", code=1)
     assert "ZeroDivisionError" in failed.stdout
     assert "line 2" in failed.stderr
     cave("run", "e", "absent.py", code=2)
@@ -114,20 +111,19 @@ def test_exit_codes_and_errors(desk: Path) -> None:
 
 def test_log_follows_and_interrupt_reaches_another_process(desk: Path) -> None:
     """log -f shows what another process does; interrupt stops it, and it exits with 130."""
-    command = [sys.executable, "-c", "from cave.cli import main; main()"]
-    Path("slow.py").write_text("import time\nprint('begun')\ntime.sleep(100)\n")
+    Path("slow.py").write_text(SLOW.format(path=str(desk / "begun")))
     cave("run", "f", "-", stdin="y = 41")
     follower = subprocess.Popen(
-        [*command, "log", "f", "-f", "--json"], stdout=subprocess.PIPE, text=True
+        [*PROGRAM, "log", "f", "-f", "--json"], stdout=subprocess.PIPE, text=True
     )
-    runner = subprocess.Popen([*command, "run", "f", "slow.py"], stdout=subprocess.PIPE, text=True)
+    runner = subprocess.Popen([*PROGRAM, "run", "f", "slow.py"], stdout=subprocess.PIPE, text=True)
     try:
         assert follower.stdout is not None
         for line in follower.stdout:
             event = json.loads(line)
             if event["type"] == "cell.started" and event["cell"] == 2:
                 break
-        time.sleep(0.5)
+        wait_for(desk / "begun")
         cave("interrupt", "f")
         out, _ = runner.communicate(timeout=60)
         assert runner.returncode == 130
@@ -145,19 +141,15 @@ def test_ctrl_c_interrupts_the_cell(desk: Path) -> None:
     """SIGINT to `cave run` interrupts the cell, keeps the session, exits with 130."""
     import signal
 
-    Path("slow.py").write_text("import time\nprint('begun')\ntime.sleep(100)\n")
+    Path("slow.py").write_text(SLOW.format(path=str(desk / "begun")))
     cave("run", "c", "-", stdin="y = 41")
     runner = subprocess.Popen(
-        [sys.executable, "-c", "from cave.cli import main; main()", "run", "c", "slow.py"],
+        [*PROGRAM, "run", "c", "slow.py"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while "cell=2" not in cave("log", "c").stdout.replace(" ", "").replace("cell.started", ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    time.sleep(0.5)
+    wait_for(desk / "begun")
     runner.send_signal(signal.SIGINT)
     out, _ = runner.communicate(timeout=60)
     assert runner.returncode == 130
@@ -203,15 +195,7 @@ def test_ask_alone_is_a_prompt_loop(desk: Path) -> None:
     )
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from cave.cli import main; main()",
-            "ask",
-            "p",
-            "--model",
-            "script:two.py",
-        ],
+        [*PROGRAM, "ask", "p", "--model", "script:two.py"],
         stdin=child,
         stdout=child,
         stderr=child,
@@ -283,24 +267,12 @@ def test_models_lists_the_operators_and_help_every_verb() -> None:
         assert f"  {verb} " in text
 
 
-def test_demo_tells_its_story(home: Path) -> None:
-    """demo without a model says that it is scripted, works on real data, repairs an error, and
-    leaves nothing behind."""
-    done = cave("demo")
-    assert "scripted operator" in done.stdout
-    assert "KeyError" in done.stdout
-    assert "late = session['late']" in done.stdout
-    assert done.stdout.count("late = late.merge(") == 1
-    assert "flights (" in done.stdout
-    assert json.loads(cave("ls", "--json").stdout) == []
-
-
 def test_the_demo_is_told_once_at_a_terminal(home: Path) -> None:
     """Where stdout and stderr are one terminal, each cell stands there once; NO_COLOR is heard."""
     import pexpect
 
     told = pexpect.run(
-        f"{sys.executable} -c 'from cave.cli import main; main()' demo",
+        shlex.join([*PROGRAM, "demo"]),
         timeout=110,
         encoding="utf-8",
         env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
@@ -309,19 +281,29 @@ def test_the_demo_is_told_once_at_a_terminal(home: Path) -> None:
     assert "\x1b" not in told
 
 
+LOOKS = ("show", "log", "vars")
+LOOK_ALL = f"""
+from cave.cli import cave
+for verb in {LOOKS}:
+    print("==", verb)
+    cave.main([verb, "w"], standalone_mode=False)
+"""
+
+
 def test_at_a_terminal_lines_fit(desk: Path) -> None:
     """show, log and vars cut their lines at the edge of a terminal, and leave them to a pipe."""
     import pexpect
 
     cave("put", "w", "sales.csv")
-    for verb in ("show", "log", "vars"):
-        shown = pexpect.run(
-            f"{sys.executable} -c 'from cave.cli import main; main()' {verb} w",
-            timeout=60,
-            encoding="utf-8",
-            dimensions=(24, 60),
-            env={k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}},
-        )
+    told = pexpect.run(
+        shlex.join([sys.executable, "-c", LOOK_ALL]),
+        timeout=60,
+        encoding="utf-8",
+        dimensions=(24, 60),
+        env={k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}},
+    )
+    for verb, shown in zip(LOOKS, told.split("== ")[1:], strict=True):
+        assert shown.startswith(verb)
         assert max(map(len, shown.splitlines())) == 60
         assert max(map(len, cave(verb, "w").stdout.splitlines())) > 60
 
@@ -331,7 +313,7 @@ def test_ctrl_c_ends_the_demo(home: Path) -> None:
     import pexpect
 
     demo = pexpect.spawn(
-        f"{sys.executable} -c 'from cave.cli import main; main()' demo",
+        shlex.join([*PROGRAM, "demo"]),
         timeout=60,
         encoding="utf-8",
         env={**os.environ, "TERM": "dumb"},

@@ -1,0 +1,55 @@
+"""`cave VERB ...` for the tests: in this process as in a new one, and in a new one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from cave import cli, facade
+from cave.portal import portal
+
+PROGRAM = [sys.executable, "-c", "from cave.cli import main; main()"]
+
+
+class _Main:
+    """The entry point of the command, as click's runner wants it."""
+
+    name = "cave"
+
+    def main(self, args: Any = (), **_: Any) -> None:
+        cli.main(list(args))
+
+
+def cave(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
+    """Run `cave ARGUMENTS` here: whoever ran before has let go of everything, as a process that
+    ended. Fails when the exit code is another."""
+    portal().call(facade.leave_all())
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        done = CliRunner().invoke(_Main(), arguments, input=stdin, catch_exceptions=False)  # type: ignore[arg-type]
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        portal().call(facade.leave_all())
+    assert done.exit_code == code, f"{arguments}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def apart(
+    *arguments: str, code: int = 0, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `cave ARGUMENTS` in a process of its own. Fails when the exit code is another."""
+    done = subprocess.run(
+        [*PROGRAM, *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
