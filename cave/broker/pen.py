@@ -106,6 +106,7 @@ class Pen:
         intent = self.intent(work, attempt)
         await self.write(intent, sync=work.terms.kind == "write", fenced=True)
         self._looked = looked
+        work.entry = self.journal.history.ledger.entries[intent.effect]
         failpoints.hit("effect.after_intent")
         return intent
 
