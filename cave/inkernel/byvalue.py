@@ -42,6 +42,8 @@ _SENTINELS = {
                  "_HAS_DEFAULT_FACTORY")
     if (value := getattr(dataclasses, name, None)) is not None
 }  # fmt: skip
+_BY_VALUE = "__cave_by_value__"
+"""In the globals of a module that the other side cannot import."""
 _OWN_SLOTS = frozenset({"__dict__", "__weakref__", "__module__", "_abc_impl", "__slots__"})
 _GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
@@ -106,13 +108,14 @@ class Pickler(pickle.Pickler):
 
     def function(self, obj: types.FunctionType) -> Any:
         """A function: by reference when its module gives it, else by value."""
-        if _findable(obj):
+        if self.findable(obj):
             return self._by_reference(obj)
-        home = self._home(obj)
+        home = self.home(obj)
         state = {
             "attrs": {name: getattr(obj, name) for name in _FUNCTION_STATE},
             "dict": dict(obj.__dict__),
             "needs": dict(_needs(obj)) if home is None else {},
+            "space": home.used(obj) if isinstance(home, Own) else {},
         }
         made = (marshal.dumps(obj.__code__), home, obj.__closure__)
         return make_function, made, state, None, None, fill_function
@@ -122,34 +125,44 @@ class Pickler(pickle.Pickler):
             return type, (_NAMELESS[obj],)
         if obj in _TYPES:
             return getattr, (types, _TYPES[obj])
-        if _findable(obj):
+        if self.findable(obj):
             return self._by_reference(obj)
         return _reduce_class(obj)
+
+    def findable(self, obj: Any) -> bool:
+        """Whether a function or class goes by its module and name."""
+        return _findable(obj)
 
     def _by_reference(self, obj: Any) -> Any:
         self.libraries.add(obj.__module__.partition(".")[0])
         return NotImplemented
 
-    def _home(self, obj: types.FunctionType) -> Any:
+    def home(self, obj: types.FunctionType) -> Any:
         """None for `__main__`, the module whose globals they are, or globals of its own."""
         space = obj.__globals__
         if space is getattr(sys.modules.get(_MAIN), "__dict__", None):
             return None
         module = sys.modules.get(space.get("__name__", ""))
-        if module is not None and module.__dict__ is space and space["__name__"] != _MAIN:
+        importable = module is not None and module.__dict__ is space and _BY_VALUE not in space
+        if importable and space["__name__"] != _MAIN:
             self.libraries.add(space["__name__"].partition(".")[0])
             return module
-        own = self._globals.setdefault(id(space), Own(space))
-        own.used.update(_names(obj.__code__))
-        return own
+        return self._globals.setdefault(id(space), Own(space))
 
 
 class Own:
-    """The globals of functions that belong to no module (a namedtuple's, an exec's)."""
+    """The globals of functions whose module the other side has not (a namedtuple's, an exec's).
+
+    Each function brings what it uses of them.
+    """
 
     def __init__(self, space: dict[str, Any]) -> None:
         self.space = space
-        self.used: set[str] = set()
+
+    def used(self, obj: types.FunctionType) -> dict[str, Any]:
+        """The globals that a function uses."""
+        names = sorted(set(_names(obj.__code__)))
+        return {name: self.space[name] for name in names if name in self.space}
 
 
 _FUNCTION_STATE = (
@@ -172,6 +185,8 @@ def _findable(obj: Any) -> bool:
     module = sys.modules.get(obj.__module__) if isinstance(obj.__module__, str) else None
     if module is None or obj.__module__ == _MAIN or obj.__module__ in _SELF:
         return obj.__module__ in _SELF
+    if _BY_VALUE in vars(module):
+        return False
     found: Any = module
     for part in obj.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -212,9 +227,7 @@ def _module(pickler: Pickler, obj: types.ModuleType) -> Reduced:
 
 
 def _own(_: Pickler, obj: Own) -> Reduced:
-    space = {name: obj.space[name] for name in sorted(obj.used) if name in obj.space}
-    space["__name__"] = obj.space.get("__name__", "")
-    return make_globals, (), space, None, None, fill_globals
+    return make_globals, (), {"__name__": obj.space.get("__name__", "")}, None, None, fill_globals
 
 
 def _property(_: Pickler, obj: property) -> Reduced:
@@ -301,7 +314,18 @@ def fill_function(made: types.FunctionType, state: Mapping[str, Any]) -> None:
     for name, value in state["attrs"].items():
         setattr(made, name, value)
     made.__dict__.update(state["dict"])
+    made.__globals__.update(state["space"])
     _HOME.get().needs.update(state["needs"])
+
+
+def make_stand_in(name: str, module: str) -> Any:
+    """What stands in cells for the skill of that name; only kernels have them."""
+    return importlib.import_module(".image.recipes_skills", __package__).skill_by_name(name, module)
+
+
+def make_context() -> Any:
+    """The class of a skill's context, as a kernel has it."""
+    return importlib.import_module(".invoke", __package__).Context
 
 
 def make_cell() -> types.CellType:

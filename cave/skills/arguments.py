@@ -52,6 +52,8 @@ class Arguments:
     inputs: Mapping[str, Any]
     context: str | None = field(init=False)
     """The parameter that gets the `SkillContext`."""
+    hints: dict[str, Any] = field(init=False, default_factory=dict)
+    """The types of the parameters, once they are known."""
     _checked: tuple[SchemaValidator, dict[str, Any]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -133,6 +135,10 @@ class Arguments:
 
     # -- declaration -------------------------------------------------------------------------
 
+    def _declared(self, p: inspect.Parameter) -> Any:
+        given = self.inputs.get(p.name)
+        return p.annotation if given is None or isinstance(given, str) else given
+
     def _context(self) -> str | None:
         for parameter in self.signature.parameters.values():
             bare = parameter.annotation is inspect.Parameter.empty
@@ -164,8 +170,7 @@ class Arguments:
                 )
 
     def _parameter(self, p: inspect.Parameter) -> Parameter:
-        given = self.inputs.get(p.name)
-        declared = p.annotation if given is None or isinstance(given, str) else given
+        given, declared = self.inputs.get(p.name), self._declared(p)
         default = None if p.default is inspect.Parameter.empty else _short(p.default)
         required = p.default is inspect.Parameter.empty and p.kind not in VARIADIC
         note = given if isinstance(given, str) else ""
@@ -184,7 +189,8 @@ class Arguments:
         return self._checked
 
     def _build(self) -> tuple[SchemaValidator, dict[str, Any]]:
-        fields = {p.name: self._field(p) for p in self.taken}
+        self.hints = {p.name: self.place.resolve(p.name, self._declared(p)) for p in self.taken}
+        fields = {p.name: _field(p, self.hints[p.name]) for p in self.taken}
         try:
             return _compiled(fields)
         except Exception as error:
@@ -200,31 +206,13 @@ class Arguments:
             _compiled({name: declared})
         except Exception as error:
             given = next(p.annotation_text for p in self.parameters if p.name == name)
-            reason = (str(error) or type(error).__name__).partition("\n")[0].partition(" (it may")[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            reason = reason.partition(" (it may")[0]
             raise self.place.fault(
                 name,
                 f"the annotation {given} cannot be checked ({reason})",
                 "write a type there, such as `int`, `pd.DataFrame` or a dataclass",
             ) from error
-
-    def _field(self, p: inspect.Parameter) -> Any:
-        from typing import NotRequired
-
-        from typing_extensions import Unpack
-
-        given = self.inputs.get(p.name)
-        declared = p.annotation if given is None or isinstance(given, str) else given
-        kind = self.place.resolve(p.name, declared)
-        if p.kind is inspect.Parameter.VAR_POSITIONAL:
-            return NotRequired[tuple[kind, ...]]  # type: ignore[valid-type]
-        if p.kind is inspect.Parameter.VAR_KEYWORD:
-            unpacked = typing.get_origin(kind) in {Unpack, typing.Unpack}
-            return NotRequired[
-                typing.get_args(kind)[0] if unpacked else dict[str, kind]  # type: ignore[valid-type]
-            ]
-        if p.default is None:
-            return NotRequired[typing.Optional[kind]]  # noqa: UP045 -- a type made at run time
-        return kind if p.default is inspect.Parameter.empty else NotRequired[kind]
 
     # -- refusals ----------------------------------------------------------------------------
 
@@ -252,6 +240,23 @@ class Arguments:
         if fault["type"] in {"int_type", "float_type"} and isinstance(value, str):
             told += ", without quotes"
         return told
+
+
+def _field(p: inspect.Parameter, kind: Any) -> Any:
+    """A parameter as a field of the arguments."""
+    from typing import NotRequired
+
+    from typing_extensions import Unpack
+
+    if p.kind is inspect.Parameter.VAR_POSITIONAL:
+        return NotRequired[tuple[kind, ...]]
+    if p.kind is inspect.Parameter.VAR_KEYWORD:
+        unpacked = typing.get_origin(kind) in {Unpack, typing.Unpack}
+        named = typing.get_args(kind)[0] if unpacked else dict[str, kind]
+        return NotRequired[named]
+    if p.default is None:
+        return NotRequired[typing.Optional[kind]]  # noqa: UP045 -- a type made at run time
+    return kind if p.default is inspect.Parameter.empty else NotRequired[kind]
 
 
 class _Schema:

@@ -18,6 +18,7 @@ from cave import config
 from cave.errors import ConfigError, SkillError
 from cave.skills.annotations import Place, text_of
 from cave.skills.arguments import Arguments, Parameter
+from cave.skills.carried import carried
 from cave.skills.context import SkillContext
 from cave.skills.outcome import finish, finish_async
 
@@ -141,6 +142,12 @@ class Skill:
         }
         text = json.dumps([_source(self.function), declared], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def carried(self) -> types.FunctionType:
+        """The function as it goes into a kernel, by value. Raises `SkillError`."""
+        self.check()
+        return carried(self.function, self._arguments.hints, self.name)
 
     def declaration(self) -> dict[str, Any]:
         """What a kernel needs to make its stand-in, as JSON."""
