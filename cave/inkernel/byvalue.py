@@ -115,7 +115,7 @@ class Pickler(pickle.Pickler):
             "attrs": {name: getattr(obj, name) for name in _FUNCTION_STATE},
             "dict": dict(obj.__dict__),
             "needs": dict(_needs(obj)) if home is None else {},
-            "space": home.used(obj) if isinstance(home, Own) else {},
+            "space": home.needed_by(obj) if isinstance(home, Own) else {},
         }
         made = (marshal.dumps(obj.__code__), home, obj.__closure__)
         return make_function, made, state, None, None, fill_function
@@ -158,10 +158,12 @@ class Own:
 
     def __init__(self, space: dict[str, Any]) -> None:
         self.space = space
+        self.used: set[str] = set()
+        """Names that go along besides."""
 
-    def used(self, obj: types.FunctionType) -> dict[str, Any]:
-        """The globals that a function uses."""
-        names = sorted(set(_names(obj.__code__)))
+    def needed_by(self, obj: types.FunctionType) -> dict[str, Any]:
+        """The globals that a function uses, and those that go along besides."""
+        names = sorted({*_names(obj.__code__), *self.used})
         return {name: self.space[name] for name in names if name in self.space}
 
 

@@ -24,7 +24,8 @@ data, buffers, calls = pickle.load(open(sys.argv[1], "rb"))
 space = {"__name__": "__main__", "live": 7}
 made = byvalue.Unpickler(data, buffers, byvalue.Home(space)).load()
 import typing
-hints = sorted(f"{k}: {v if k == 'line' else v.__name__}" for k, v in typing.get_type_hints(made).items())
+types = typing.get_type_hints(made).items()
+hints = sorted(f"{k}: {v if k == 'line' else v.__name__}" for k, v in types)
 print([made(*call) for call in calls], hints, [m for m in sys.modules if "mine" in m])
 """
 MODULE = """
