@@ -148,7 +148,7 @@ class App(IPKernelApp):
         self.io_loop = self.kernel.io_loop
         self.settings.door.open(self.control_thread.io_loop.asyncio_loop)
         threads.remember_ours()
-        threads.attribute_output()
+        threads.attribute()
         threads.plain_output_in_children()
         hidden.remember()
         facade.install()

@@ -27,6 +27,7 @@ class Door:
         self._listener = socket.socket(fileno=fd)
         self._listener.setblocking(False)  # noqa: FBT003
         self._given: dict[str, list[int]] = {}
+        self._lent: dict[str, int] = {}
         self._changed = threading.Condition()
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -40,6 +41,15 @@ class Door:
                 _close(self._given.pop(next(iter(self._given))))
             self._given[token] = list(fds)
             self._changed.notify_all()
+
+    def lend(self, token: str, fd: int) -> None:
+        """Let hosts take `fd` (ours from now on), as often as they come, until `withdraw`."""
+        self._lent[token] = fd
+
+    def withdraw(self, token: str) -> None:
+        """It is not needed any more."""
+        if (fd := self._lent.pop(token, None)) is not None:
+            os.close(fd)
 
     def claim(self, token: str) -> int:
         """The one descriptor given under `token`; the caller closes it."""
@@ -80,7 +90,13 @@ class Door:
             connection.send(b'{"status": "ok"}')
             return
         _close(fds)
-        if request["op"] == "take":
+        if request["op"] == "take" and token in self._lent:
+            fd = os.dup(self._lent[token])
+            try:
+                socket.send_fds(connection, [b'{"status": "ok"}'], [fd])
+            finally:
+                os.close(fd)
+        elif request["op"] == "take":
             held = self.claim_all(token)
             try:
                 socket.send_fds(connection, [b'{"status": "ok"}'], held)

@@ -89,6 +89,9 @@ class Kernel(IPythonKernel):
         self._master = os.getpid()
         self._ended: dict[str, Any] = {}
         self._bound: list[str] = []
+        self._calls: Any = None
+        self.skills: Any = None
+        """What the host, and cells, have defined (`skills.Skills`); None before the first."""
         super().__init__(**kwargs)
         self.objects = Objects(self)
         self.mender = Mender(self.shell)
@@ -135,6 +138,12 @@ class Kernel(IPythonKernel):
         if self.admitted or kind in _FOREIGN:
             return None
         return {"ename": "NotAttached", "evalue": _HINT}
+
+    def heeds(self, message: Message) -> bool:
+        """Whether a message of a host on stdin is under the lease that counts."""
+        lease = _cave(message).get("lease")
+        with self._fence:
+            return lease is not None and self._fenced(lease) is None
 
     def _fenced(self, lease: int) -> dict[str, str] | None:
         if lease < self.lease:
@@ -406,7 +415,7 @@ class Kernel(IPythonKernel):
         self._bound = sorted(names, key=lambda name: int(name[8:]))
 
     def _leave_if_forked(self) -> None:
-        if os.getpid() != self._master:  # a child of os.fork() that ran off the cell's end
+        if self.forked:  # a child of os.fork() that ran off the cell's end
             sys.stdout.flush()
             os._exit(0)
 
@@ -424,6 +433,24 @@ class Kernel(IPythonKernel):
     def getpass(self, prompt: str = "", stream: Any = None, **kwargs: Any) -> str:
         self._require_stdin()
         return str(super().getpass(prompt, stream, **kwargs))
+
+    def _input_request(self, prompt: str, ident: Any, parent: Any, password: bool = False) -> str:  # noqa: FBT001, FBT002
+        return str(self.calls.input(str(prompt), ident, parent, password=password))
+
+    @property
+    def calls(self) -> Any:
+        """The owner of the stdin channel, from its first use on."""
+        with self._fence:
+            if self._calls is None:
+                from .calls import Calls
+
+                self._calls = Calls(self)
+            return self._calls
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child that a cell has made."""
+        return os.getpid() != self._master
 
     def _require_stdin(self) -> None:
         if not self._allow_stdin or self.running is None or not self.running.foreign:

@@ -37,7 +37,16 @@ class Objects:
         self.namespace: Any = Namespace(kernel.shell)
         self.handlers: dict[str, Callable[..., Any]] = {
             f"cave_{verb}_request": self._handler(getattr(self, f"_{verb}"))
-            for verb in ("put", "get", "delete", "variables", "dill", "snapshot", "restore")
+            for verb in (
+                "put",
+                "get",
+                "delete",
+                "variables",
+                "dill",
+                "skills",
+                "snapshot",
+                "restore",
+            )
         }
 
     def _handler(self, handle: Callable[[Message], tuple[Message, list[Any]]]) -> Any:
@@ -57,7 +66,7 @@ class Objects:
             with self._window(handle):
                 content, buffers = handle(parent)
         except BaseException as exc:
-            fault = {"ename": type(exc).__name__, "evalue": _text(exc), "module": _lacking(exc)}
+            fault = {"ename": type(exc).__name__, "evalue": text_of(exc), "module": _lacking(exc)}
             return {"status": "error", **fault}, []
         return {"status": "ok", **content}, buffers
 
@@ -132,6 +141,16 @@ class Objects:
 
     def _variables(self, parent: Message) -> tuple[Message, list[Any]]:
         return {"variables": self.namespace.variables()}, []
+
+    def _skills(self, parent: Message) -> tuple[Message, list[Any]]:
+        from . import skills
+
+        content = parent["content"]
+        parts = [memoryview(buffer) for buffer in parent["buffers"]]
+        if content["token"]:
+            parts = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
+        skills.of(self._kernel).define(content["skills"], content["session"], parts)
+        return {}, []
 
     # -- images ------------------------------------------------------------------------------
 
@@ -243,7 +262,8 @@ def _lacking(exc: BaseException) -> str | None:
     return cause.name if isinstance(cause, ModuleNotFoundError) else None
 
 
-def _text(exc: BaseException) -> str:
+def text_of(exc: BaseException) -> str:
+    """What an exception says, also when its own text raises."""
     try:
         return str(exc.args[0]) if isinstance(exc, KeyError) and exc.args else str(exc)
     except Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import sys
 import warnings
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core import interactiveshell
 from traitlets import Type
 
+from . import lanes
 from .image.touch import Touch
 
 CLIP = 100_000
@@ -91,7 +93,7 @@ class Shell(ZMQInteractiveShell):
         place = Place(0, len(nodelist), 0)
         self.places.append(place)
         try:
-            with self.kernel.interrupts.window():
+            with self._lane(), self.kernel.interrupts.window():
                 for node in list(nodelist):
                     place.statement += 1
                     place.line = getattr(node, "lineno", 0)
@@ -108,6 +110,13 @@ class Shell(ZMQInteractiveShell):
         finally:
             self.places.remove(place)
         return False
+
+    def _lane(self) -> contextlib.AbstractContextManager[None]:
+        """Calls of skills count from 1 in each cell; what a cell runs itself is part of it."""
+        running = self.kernel.running
+        if running is None or len(self.places) > 1:
+            return contextlib.nullcontext()
+        return lanes.of_cell(running.cell, running.msg_id)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Run one statement. True when it raised."""

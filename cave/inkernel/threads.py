@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import concurrent.futures.thread
-import contextvars
 import os
 import sys
 import threading
@@ -14,14 +13,18 @@ from typing import Any
 
 from ipykernel.iostream import OutStream
 
+from . import lanes
 
-def attribute_output() -> None:
-    """Output of a thread belongs to the cell that started it, not to the latest one."""
+
+def attribute() -> None:
+    """What a thread prints and calls is of the cell that started it, not of the latest one."""
     start = threading.Thread.start
     submit = concurrent.futures.ThreadPoolExecutor.submit
 
     def start_in_context(self: threading.Thread) -> None:
-        context, run = contextvars.copy_context(), self.run
+        context, run = lanes.forked(), self.run
+        if (target := getattr(self, "_target", None)) is not None:
+            self._target, self._args = lanes.kept(context, target, tuple(self._args))  # type: ignore[attr-defined]
 
         def run_in_context() -> None:
             try:
@@ -39,10 +42,14 @@ def attribute_output() -> None:
         *args: Any,
         **kw: Any,
     ) -> Any:
-        return submit(self, contextvars.copy_context().run, fn, *args, **kw)
+        context = lanes.forked()
+        fn, args = lanes.kept(context, fn, args)
+        with lanes.unseen():
+            return submit(self, context.run, fn, *args, **kw)
 
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
     concurrent.futures.ThreadPoolExecutor.submit = submit_in_context  # type: ignore[method-assign,assignment]
+    lanes.follow_tasks()
 
 
 def plain_output_in_children() -> None:

@@ -13,6 +13,7 @@ from cave.errors import KernelDied, LeaseLost
 from cave.events import EndReason, Output, Variable
 from cave.image import Load, Note
 from cave.kernel import cells, launch, output, processes, reach, spool
+from cave.kernel.calls import Calls
 from cave.kernel.cells import Cell, Gap, Tape
 from cave.kernel.client import Client, Refused, fault
 from cave.kernel.images import Capture, Images
@@ -20,7 +21,15 @@ from cave.kernel.launch import Record
 from cave.kernel.objects import Objects
 from cave.kernel.processes import Process
 from cave.kernel.wire import Codec, Message
-from cave.ports import Death, Executed, KernelFacts, SpooledCell, SpooledOutput
+from cave.ports import (
+    Death,
+    Declared,
+    Executed,
+    KernelFacts,
+    OnCall,
+    SpooledCell,
+    SpooledOutput,
+)
 
 GRACE = 10.0
 """Seconds that an interrupted cell has to stop."""
@@ -52,6 +61,7 @@ class Kernel:
         self._keeper = _process(record.keeper, record.keeper_began)
         self._objects = Objects(self._client, record, facts)
         self._images = Images(self._client, record)
+        self._calls = Calls(self._client, record, lambda: self.facts)
         self._dead = asyncio.Event()
         self._gone = asyncio.Event()
         self._welcome = asyncio.Event()
@@ -73,6 +83,24 @@ class Kernel:
     @facts.setter
     def facts(self, facts: KernelFacts) -> None:
         self._objects.peer = facts
+
+    @property
+    def on_call(self) -> OnCall | None:
+        """Answers calls of skills; they wait while it is None."""
+        return self._calls.on_call
+
+    @on_call.setter
+    def on_call(self, answer: OnCall | None) -> None:
+        self._calls.on_call = answer
+
+    @property
+    def on_cancel(self) -> Callable[[str], None] | None:
+        """Called with the id of a call that nobody waits for any more."""
+        return self._calls.on_cancel
+
+    @on_cancel.setter
+    def on_cancel(self, told: Callable[[str], None] | None) -> None:
+        self._calls.on_cancel = told
 
     @property
     def client(self) -> Client:
@@ -109,6 +137,7 @@ class Kernel:
             with contextlib.suppress(KernelDied):
                 await self._reach(self._welcome.wait())
         self._release()
+        self._calls.serve(lease)
         content = {
             "code": source,
             "silent": False,
@@ -232,6 +261,7 @@ class Kernel:
         except KernelDied:
             self._held = None
             return await asyncio.to_thread(self._left, after)
+        self._calls.serve(lease)
         upto = int(hello.content.get("number") or 0)
         self._late = {number for number in self._late if number > after}
         gap = Gap(self._tape, skip=self._late)
@@ -292,6 +322,10 @@ class Kernel:
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
         return await self._objects.variables(lease=lease)
+
+    async def define(self, skills: Sequence[Declared], *, lease: int) -> None:
+        """Let cells have exactly these skills. Raises `KernelDied`, `LeaseLost`, `SkillError`."""
+        await self._calls.define(skills, lease=lease)
 
     # -- images ------------------------------------------------------------------------------
 
@@ -430,6 +464,7 @@ class Kernel:
         """Let go of the kernel and leave it running for the next owner."""
         for task in self._tasks:
             task.cancel()
+        self._calls.close()
         self._client.close()
         self._process.close()
         if self._keeper is not None:
@@ -454,6 +489,7 @@ class Kernel:
         )
         self.death = death_of(self._record, self._home, found, ending=self._ending)
         self._client.fail(self._died())
+        self._calls.fail(self._died())
         self._dead.set()
         await self._keeper_gone()
         launch.remove(Path(self._record.runtime))

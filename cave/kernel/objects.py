@@ -112,8 +112,8 @@ class Objects:
     def _parcel(self, reply: Message) -> Parcel:
         from cave.kernel.values import Parcel
 
-        layout = _layout(reply.content.get("layout"))
-        parts = _joined(reply.buffers, [size for _, size in layout])
+        layout = layout_of(reply.content.get("layout"))
+        parts = joined(reply.buffers, [size for _, size in layout])
         if token := reply.content.get("token"):
             try:
                 fd = door.take(self._record.door, str(token))
@@ -149,7 +149,7 @@ def _get_error(name: str, exc: Refused) -> Exception:
             return NotPortable(f"{name!r} cannot come out of the kernel: {exc}")
 
 
-def _joined(frames: Sequence[bytes | memoryview], sizes: Sequence[int]) -> list[memoryview]:
+def joined(frames: Sequence[bytes | memoryview], sizes: Sequence[int]) -> list[memoryview]:
     """The parts that came in frames: one each, or cut as `sizes` tells."""
     if not sizes:
         return [memoryview(bytearray(frame)) for frame in frames]
@@ -160,7 +160,8 @@ def _joined(frames: Sequence[bytes | memoryview], sizes: Sequence[int]) -> list[
     return parts
 
 
-def _layout(value: Any) -> list[list[int]]:
+def layout_of(value: Any) -> list[list[int]]:
+    """Offsets and sizes, as a kernel told them. Raises `DoorError`."""
     if not isinstance(value, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
         for pair in value

@@ -10,6 +10,7 @@ process. Writable buffers become the memory of the arrays; others are copied onc
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import platform
@@ -20,7 +21,7 @@ from typing import Any
 
 from cave.errors import NotPortable, PutError
 from cave.inkernel import byvalue, codec
-from cave.ports import KernelFacts
+from cave.ports import Encoded, KernelFacts
 
 _CLOSE_KIN = ("pandas", "numpy", "pyarrow", "polars")
 """Libraries whose pickles another major version does not read, or reads otherwise."""
@@ -76,6 +77,49 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
             return codec.Decoder(parcel.buffers).value(parcel.header)
     except Exception as error:
         raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
+
+
+def encode(value: Any, *, peer: KernelFacts | None = None) -> Encoded:
+    """A value on its way into a kernel: by the safe codecs where they carry it, else pickled.
+
+    With `peer` it is seen to that this kernel can read it. What is journaled is read by other
+    kernels later, which may be of another Python. Raises `NotPortable`.
+    """
+    encoder = codec.Encoder(arrow=peer is None or "pyarrow" in peer.packages)
+    try:
+        with codec.uncollected():
+            header, buffers = encoder.finish(encoder.node(value))
+        return Encoded("safe", header, tuple(buffers))
+    except codec.Unportable:
+        pass
+    try:
+        if peer is not None:
+            parcel = pack({"value": value}, peer=peer)
+        else:
+            parcel, _ = _pickled({"value": value})
+    except PutError as error:
+        told = str(error).replace("cannot put 'value', a ", "").replace("; put ", "; give ")
+        raise NotPortable(f"it cannot go into the kernel, a {told}") from error
+    return Encoded(parcel.kind, parcel.header, tuple(parcel.buffers))
+
+
+def decode(encoded: Encoded, *, name: str, allow_pickle: bool = False) -> Any:
+    """The object that `encode` was given, or that a kernel encoded. Raises `NotPortable`.
+
+    Pickles only with `allow_pickle`: for what a host has made.
+    """
+    parcel = Parcel(encoded.kind, encoded.header, encoded.buffers)
+    return unpack(parcel, name=name, allow_pickle=allow_pickle)
+
+
+def digest(encoded: Encoded) -> str:
+    """SHA-256 (hex) of a value as it crosses: its kind, header and buffers."""
+    found = hashlib.sha256(encoded.kind.encode() + b"\0")
+    for part in (encoded.header, *encoded.buffers):
+        view = memoryview(part).cast("B")
+        found.update(view.nbytes.to_bytes(8, "little"))
+        found.update(view)
+    return found.hexdigest()
 
 
 # -- pickle ----------------------------------------------------------------------------------

@@ -25,8 +25,13 @@ MAX_MESSAGE = 64 << 20
 _BATCH = 100
 """Messages taken in before the loop may do something else."""
 
-Channel = Literal["shell", "iopub", "control"]
-_KINDS = {"shell": (1, zmq.DEALER), "iopub": (2, zmq.SUB), "control": (5, zmq.DEALER)}
+Channel = Literal["shell", "iopub", "stdin", "control"]
+_KINDS = {
+    "shell": (1, zmq.DEALER),
+    "iopub": (2, zmq.SUB),
+    "stdin": (3, zmq.DEALER),
+    "control": (5, zmq.DEALER),
+}
 
 
 @dataclass(frozen=True, slots=True)
