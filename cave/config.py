@@ -15,7 +15,7 @@ import re
 import tempfile
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -250,6 +250,7 @@ class Options:
     snapshot_every: int | None = None
     seed: str | Path | None = None
     allow_pickle: bool | None = None
+    skills: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         every: object = self.snapshot_every

@@ -4,9 +4,7 @@ An event is an immutable fact. Durable events have a `seq` (1, 2, 3 ... within t
 session), given by the store when they are committed; *provisional* ones (`TextDelta`,
 `CellOutput`) only stream while work is under way and keep `seq` 0.
 
-On disk an event is one JSON object of its own fields (`encode`), beside the columns `seq`,
-`at`, and `type` (the dotted name: `cell.started`). `FORMAT` counts changes of meaning;
-`decode` refuses records of a newer format and upcasts older ones.
+How an event is written is in `cave.records`; `FORMAT` counts changes of meaning.
 
 The values that events are made of (`Output`, `Fault`, `Variable`, `Delta`, `Usage`) live
 here too, since every layer above speaks in them.
@@ -17,12 +15,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from cave.image import Note
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 FORMAT = 1
 """Number of the record format that this version writes."""
@@ -454,6 +449,25 @@ class Restored(Event):
     """Cells that had ended later, where nobody asked to go back."""
 
 
+@dataclass(frozen=True, slots=True)
+class SkillRef:
+    """A skill as a session had it: what to look for when it is gone or another."""
+
+    name: str
+    module: str
+    version: str
+    hash: str
+    """Of its source and declaration."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsOffered(Event):
+    """The skills that cells may call from now on, in place of those before."""
+
+    skills: tuple[SkillRef, ...]
+
+
 @_event
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectIntent(Event):
@@ -533,46 +547,6 @@ class TurnFinished(Event):
     usage: Usage = Usage()
 
 
-# -- records ---------------------------------------------------------------------------------
-
-_ENVELOPE = {"seq", "at", "session"}
-
-
-_adapters: dict[type[Event], TypeAdapter[Any]] = {}
-
-
-def _adapter(cls: type[Event]) -> TypeAdapter[Any]:
-    adapter = _adapters.get(cls)
-    if adapter is None:
-        from pydantic import TypeAdapter
-
-        adapter = _adapters[cls] = TypeAdapter(cls)
-    return adapter
-
-
 def types() -> dict[str, type[Event]]:
     """Every event type by its dotted name."""
     return dict(_TYPES)
-
-
-def encode(event: Event) -> bytes:
-    """The fields of an event as UTF-8 JSON, without the envelope (`seq`, `at`, `session`)."""
-    return bytes(_adapter(type(event)).dump_json(event, exclude=_ENVELOPE))
-
-
-def decode(
-    type: str, body: bytes, *, seq: int, at: float, session: str, format: int = FORMAT
-) -> Event:
-    """The event of a stored record. Raises `ValueError` for a type or format it cannot read."""
-    cls = _TYPES.get(type)
-    if cls is None or format > FORMAT:
-        raise ValueError(
-            f"record {seq} of session {session!r} has type {type!r}, format {format}: "
-            f"written by a newer cave; upgrade with: pip install -U cave-runtime"
-        )
-    event: Event = _adapter(cls).validate_json(body)
-    place = object.__setattr__  # nobody else has seen it yet; `stamped` would build it twice
-    place(event, "seq", seq)
-    place(event, "at", at)
-    place(event, "session", session)
-    return event

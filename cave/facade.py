@@ -18,6 +18,7 @@ from cave.config import Options
 from cave.display.told import told
 from cave.errors import SessionBusy
 from cave.events import (
+    Decision,
     Event,
     KernelEnded,
     Restored,
@@ -30,7 +31,8 @@ from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
 from cave.report import Diff, RestoreReport, Snapshot
 from cave.session import RAISE, AsyncSession
-from cave.turn import Cell, Numbered, Turn
+from cave.skills import Registry
+from cave.turn import Cell, Effect, Numbered, Turn
 from cave.wishes import Interruption
 
 if TYPE_CHECKING:
@@ -191,6 +193,28 @@ class Session:
         """Stop what runs, from any thread or process: SIGINT, and after 10 seconds SIGKILL
         when `kill`. The result is true when nothing runs any more, and says what was done."""
         return self._wait(self._inner.interrupt(kill=kill))
+
+    # -- skills and effects ------------------------------------------------------------------
+
+    @property
+    def skills(self) -> Registry:
+        """What cells may call; `s.skills.add(...)` takes skills, modules, folders, packages."""
+        return self._inner.skills
+
+    def skill(self, function: Any) -> Any:
+        """`@s.skill`: let cells call this skill, or this function as one."""
+        return self._inner.skill(function)
+
+    @property
+    def in_doubt(self) -> tuple[Effect, ...]:
+        """Effects of which nobody knows whether they were done; `settle` says it."""
+        self._wait(self._inner.refresh())
+        return self._inner.in_doubt
+
+    def settle(self, id: str, decision: Decision, *, result: Any = None) -> Effect:
+        """Say what became of an effect in doubt: `done` (with its result), `not_done` (it is
+        called when its cell is gone on with), `give_up` (it never is)."""
+        return self._wait(self._inner.settle(id, decision, result=result))
 
     # -- values ------------------------------------------------------------------------------
 
@@ -372,6 +396,7 @@ def open(
     name: str,
     *,
     operator: Any = None,
+    skills: Sequence[Any] = (),
     policy: config.Policy | None = None,
     budget: config.Budget | None = None,
     kernel: str | None = None,
@@ -387,9 +412,10 @@ def open(
 
     Open twice in one process it is the same Session, and new settings apply. `operator` is
     an Operator, a list of scripted steps, or a name (`anthropic:MODEL`,
-    `openai:MODEL@http://host/v1`, `llama:/path.gguf`, `script:file.py`, `human`). `python`
-    names another environment's interpreter (it needs ipykernel and dill). `wait` is how many
-    seconds to wait for another process that operates the session. `persistence` is "hybrid"
+    `openai:MODEL@http://host/v1`, `llama:/path.gguf`, `script:file.py`, `human`). `skills` are
+    what cells may call: skills, modules, folders or names of packages. `python` names another
+    environment's interpreter (it needs ipykernel and dill). `wait` is how many seconds to wait
+    for another process that operates the session. `persistence` is "hybrid"
     (the default: a snapshot after every `snapshot_every` cells), "live" (none at all) or
     "snapshot" (the kernel ends after each turn). `seed` is a file that `s.export("x.dill")`
     or dill wrote, which a new session starts with; reading it runs code, so
@@ -407,6 +433,7 @@ def open(
         snapshot_every,
         seed,
         allow_pickle,
+        tuple(skills),
     )
     with _lock:
         at = home.at(store=store)
@@ -434,6 +461,7 @@ def open_async(
     name: str,
     *,
     operator: Any = None,
+    skills: Sequence[Any] = (),
     policy: config.Policy | None = None,
     budget: config.Budget | None = None,
     kernel: str | None = None,
@@ -457,6 +485,7 @@ def open_async(
         snapshot_every,
         seed,
         allow_pickle,
+        tuple(skills),
     )
     return AsyncSession(home.at(store=store), name, options)
 

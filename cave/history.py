@@ -26,6 +26,8 @@ from cave.events import (
     OutputLate,
     Restored,
     SessionOpened,
+    SkillRef,
+    SkillsOffered,
     SnapshotCommitted,
     StepReplied,
     StepStarted,
@@ -91,6 +93,8 @@ class History:
     ) -> None:
         self._read_text = read_text
         self.ledger = Ledger(read_value)
+        self.skills: dict[str, SkillRef] = {}
+        """The skills that cells may call, and those that they could call once."""
         self.seq = 0
         self.opened: SessionOpened | None = None
         self.cells: dict[int, Cell] = {}
@@ -212,6 +216,8 @@ class History:
                 self._made_durable()
             case Restored():
                 self._restored(event)
+            case SkillsOffered():
+                self.skills |= {ref.name: ref for ref in event.skills}
             case EffectIntent() | EffectResult() | EffectSettled():
                 self._effect(event)
             case _:

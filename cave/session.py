@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from cave import __version__, config, failpoints, home, loop, wishes
-from cave.config import Options, bindable, portable_name
+from cave import __version__, config, home, loop, wishes
+from cave.config import Options, portable_name
+from cave.conversation import Conversation
 from cave.display import VarTable
+from cave.effects import Effects, read_value
 from cave.errors import (
     CaveError,
     ConfigError,
@@ -32,25 +35,20 @@ from cave.events import (
     ForeignAdmitted,
     SessionClosed,
     SessionOpened,
-    TurnFinished,
-    TurnResumed,
-    TurnStarted,
     ValuesDeleted,
     ValuesPut,
     Variable,
-    clean,
 )
 from cave.history import History
 from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.operations import Heard, Operations, carried
-from cave.operators import missing, resolve
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.record import Record
 from cave.recovery import KernelView, Supply
 from cave.tending import Tending
 from cave.travel import TimeTravel
-from cave.turn import Cell, Turn
+from cave.turn import Cell
 from cave.wishes import Interruption
 
 ADOPTION = 2.0
@@ -66,7 +64,7 @@ RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-class AsyncSession(TimeTravel, Record):
+class AsyncSession(Effects, Conversation, TimeTravel, Record):
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
     def __init__(self, at: home.Home, name: str, options: Options) -> None:
@@ -84,13 +82,15 @@ class AsyncSession(TimeTravel, Record):
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
         from cave.store import this_process
 
-        history = History(at.text)
-        self._journal = Journal(at.store, self.name, this_process(), history, at.clock)
+        history = History(at.text, lambda stored: read_value(stored, at))
+        owner = this_process()
+        self._journal = Journal(at.store, self.name, owner, history, at.clock)
         self._fold = history
         self._lineage = Lineage(self._journal, lambda: at.snapshots(self.name))
         supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
         self._work = loop.Work(self._journal, supply)
         self._tending = Tending(self, self._lineage, history, self._spawn)
+        self._begin_effects(owner)
         self.apply(options)
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
@@ -113,6 +113,7 @@ class AsyncSession(TimeTravel, Record):
         self._lineage.on = settings.persistence != "live"
         self._lineage.every = merged.snapshot_every or settings.snapshot_every
         self._lineage.retention = settings.retention
+        self._give(merged.skills or ())
 
     def sibling(self, name: str) -> AsyncSession:
         """A session of that name with the same options, not open yet."""
@@ -129,7 +130,9 @@ class AsyncSession(TimeTravel, Record):
         try:
             async with self._operation() as news:
                 if new := self._fold.opened is None:
-                    opened = SessionOpened(version=__version__, kernel=self._kernels.kernel)
+                    opened = SessionOpened(
+                        version=__version__, kernel=self._kernels.kernel, uid=uuid.uuid4().hex
+                    )
                     await self._journal.append(opened)
                 running = self._fold.running
                 if running is None:
@@ -264,6 +267,7 @@ class AsyncSession(TimeTravel, Record):
         await self._flush_late()
         kernel = await self._work.supply.ready(news=news)
         kernel.on_late = kernel.on_foreign = self._came_late
+        await self._offer(kernel)
         return kernel
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -298,7 +302,7 @@ class AsyncSession(TimeTravel, Record):
         if late := await self._work.supply.late_events():
             await self._journal.append(*late)
 
-    # -- cells and turns ---------------------------------------------------------------------
+    # -- cells ---------------------------------------------------------------------
 
     @carried
     async def run(
@@ -330,6 +334,7 @@ class AsyncSession(TimeTravel, Record):
         light: bool = False,
     ) -> Cell:
         async with self._operation(on_event, light=light) as news:
+            self._require_settled()
             kernel = await self._ready(news=news)
             cell = await loop.run_cell(
                 self._work, kernel, code, timeout=timeout or self._cell_timeout
@@ -348,115 +353,6 @@ class AsyncSession(TimeTravel, Record):
     @property
     def _cell_timeout(self) -> float | None:
         return self._options.policy.cell_timeout if self._options.policy else None
-
-    @carried
-    async def ask(
-        self,
-        prompt: str,
-        *,
-        budget: config.Budget | None = None,
-        returns: str | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> Turn:
-        """Let the operator work on `prompt` until it answers.
-
-        `returns` names the variable to put into `turn.value`; where it cannot be had the turn
-        stays done, and `turn.reason` says why. Raises `OperatorError` without a model, or when
-        the provider fails for good; `SessionBusy`.
-        """
-        if not isinstance(prompt, str):
-            raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
-        if returns is not None and not bindable(returns):
-            raise ConfigError(f"returns={returns!r} is not the name of a variable")
-        operator = self._require_operator()
-        async with self._operation(on_event) as news:
-            await self._ready(news=news)
-            if self._fold.turn is not None:
-                await self._supersede(self._fold.turn.n)
-            await self._keep_all()
-            failpoints.hit("turn.before_row")
-            started = TurnStarted(
-                turn=self._fold.next_turn, prompt=clean(prompt), operator=operator.name
-            )
-            await self._journal.append(started)
-            return await self._turn(operator, budget, returns)
-
-    async def _supersede(self, turn: int) -> None:
-        await self._journal.append(
-            TurnFinished(turn=turn, status="interrupted", reason="a new request came first")
-        )
-
-    async def _turn(
-        self, operator: Operator, budget: config.Budget | None, returns: str | None = None
-    ) -> Turn:
-        self._work.more = returns is not None or self._settings.persistence == "snapshot"
-        limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
-        ended = await loop.run_turn(
-            self._work,
-            operator,
-            steps=min(limits, default=config.DEFAULT_STEPS),
-            timeout=self._cell_timeout,
-        )
-        turn = self._fold.turns[ended.turn]
-        if returns is not None and turn.status == "done":
-            turn = await self._with_value(turn, returns)
-        await self._sleep()
-        return turn
-
-    async def _with_value(self, turn: Turn, name: str) -> Turn:
-        try:
-            kernel = await self._ready(news=False)
-            return replace(turn, value=await kernel.get(name, lease=self._journal.lease))
-        except CaveError as error:  # the answer is not lost with it
-            return replace(turn, reason=f"turn.value is None: {error}")
-
-    @carried
-    async def resume(
-        self,
-        *,
-        budget: config.Budget | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> Turn | Cell | None:
-        """Go on with what was cut or waits: a turn, or a person's cell that still runs.
-
-        None when nothing waits.
-        """
-        async with self._operation(on_event) as news:
-            running = self._fold.running
-            await self._ready(news=news or running is not None)
-            turn = self._fold.turn or self._fold.waiting
-            if turn is None:
-                return self._fold.cells.get(running.cell) if running else None
-            operator = self._require_operator()
-            if self._fold.turn is None:
-                await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
-            return await self._turn(operator, budget)
-
-    async def stream(
-        self, prompt: str, *, budget: config.Budget | None = None
-    ) -> AsyncIterator[Event]:
-        """`ask`, giving its events as they come; ends after `TurnFinished`."""
-        inbox: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.ensure_future(self.ask(prompt, budget=budget, on_event=inbox.put_nowait))
-        task.add_done_callback(lambda _: inbox.put_nowait(None))
-        try:
-            while (event := await inbox.get()) is not None:
-                yield event
-            await task
-        finally:
-            task.cancel()
-
-    def _require_operator(self) -> Operator:
-        spec = self._options.operator
-        if self._operator is None or spec is not self._spec:
-            self._operator = resolve(
-                spec if spec is not None else self._settings.model,
-                max_retries=self._settings.max_retries,
-            )
-            self._spec = spec
-        if self._operator is None:
-            raise missing()
-        return self._operator
 
     # -- values ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import uuid
 from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -205,7 +206,7 @@ class TimeTravel:
         """Begin as a fork of another session, at a snapshot of its."""
         store = self._lineage.store
         manifest = await asyncio.to_thread(store.link_from, lineage.store, id)
-        opened = SessionOpened(version=__version__, forked_from=parent)
+        opened = SessionOpened(version=__version__, forked_from=parent, uid=uuid.uuid4().hex)
         first = SnapshotCommitted(
             snapshot=manifest.id,
             cell=0,

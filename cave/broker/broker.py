@@ -80,9 +80,7 @@ class Broker:
         if call.declaration is not None:
             skill, terms = None, Terms.told(call, call.declaration)
         elif skill is None:
-            raise SkillError(
-                f"no skill {call.skill!r} in this session now; add it with s.skills.add(...)"
-            )
+            raise SkillError(self._not_here(call.skill))
         else:
             terms = Terms.of(skill)
             arguments = skill.validate(arguments) if terms.runs == "host" else arguments
@@ -91,6 +89,11 @@ class Broker:
         uid = opened.uid if opened is not None else ""
         key = key_of(uid or self._pen.journal.session, place, call.skill, call.digest)
         return Work(call, caller, terms, skill, arguments, place, key)
+
+    def _not_here(self, name: str) -> str:
+        ref = self._pen.journal.history.skills.get(name)
+        came = f": it came from module {ref.module!r}" if ref is not None else ""
+        return f"skill {name!r} is not in this session now{came}; add it with s.skills.add(...)"
 
     # -- effects -----------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cave.errors import JournalCorrupt, SessionBusy, StoreError
-from cave.events import FORMAT, Event, decode, encode
+from cave.events import FORMAT, Event
 from cave.ports import Clock, JournalFault, Lease
+from cave.records import decode, encode
 from cave.store import chain
 from cave.store.leases import SQL, Row, find, lost, term
 from cave.store.schema import GENESIS

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cave.events import CellFinished, CellOutput, Event, TurnFinished, decode
+from cave.events import CellFinished, CellOutput, Event, TurnFinished
 from cave.history import History
+from cave.records import decode
 
 STORY = Path(__file__).parents[1] / "stream" / "golden" / "story.jsonl"
 

@@ -17,9 +17,9 @@ from cave.events import (
     StepStarted,
     TurnFinished,
     TurnStarted,
-    decode,
 )
 from cave.history import History
+from cave.records import decode
 
 GOLDEN = Path(__file__).parent / "golden"
 

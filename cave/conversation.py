@@ -1,0 +1,169 @@
+"""Turns: a person asks, the operator works. A part of `cave.session.AsyncSession`."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cave import config, failpoints, loop
+from cave.config import Options, bindable
+from cave.errors import CaveError, ConfigError
+from cave.events import Event, TurnFinished, TurnResumed, TurnStarted, clean
+from cave.history import History
+from cave.journal import Journal
+from cave.operations import carried
+from cave.operators import missing, resolve
+from cave.ports import Kernel, Operator
+from cave.turn import Cell, Turn
+
+if TYPE_CHECKING:
+    from cave.operations import Operations
+
+
+class Conversation:
+    """What a session does with its operator."""
+
+    _options: Options
+    _settings: config.Settings
+    _operations: Operations
+    _operator: Operator | None
+    _spec: Any
+    _journal: Journal
+    _fold: History
+    _work: loop.Work
+
+    @abstractmethod
+    def _operation(
+        self, on_event: Callable[[Event], None] | None = None
+    ) -> AbstractAsyncContextManager[bool]: ...
+
+    @abstractmethod
+    async def _ready(self, *, news: bool) -> Kernel: ...
+
+    @abstractmethod
+    async def _keep_all(self) -> None: ...
+
+    @abstractmethod
+    async def _sleep(self) -> None: ...
+
+    @abstractmethod
+    def _require_settled(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def _cell_timeout(self) -> float | None: ...
+
+    @carried
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        budget: config.Budget | None = None,
+        returns: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn:
+        """Let the operator work on `prompt` until it answers.
+
+        `returns` names the variable to put into `turn.value`; where it cannot be had the turn
+        stays done, and `turn.reason` says why. Raises `OperatorError` without a model, or when
+        the provider fails for good; `SessionBusy`.
+        """
+        if not isinstance(prompt, str):
+            raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
+        if returns is not None and not bindable(returns):
+            raise ConfigError(f"returns={returns!r} is not the name of a variable")
+        operator = self._require_operator()
+        async with self._operation(on_event) as news:
+            self._require_settled()
+            await self._ready(news=news)
+            if self._fold.turn is not None:
+                await self._supersede(self._fold.turn.n)
+            await self._keep_all()
+            failpoints.hit("turn.before_row")
+            started = TurnStarted(
+                turn=self._fold.next_turn, prompt=clean(prompt), operator=operator.name
+            )
+            await self._journal.append(started)
+            return await self._turn(operator, budget, returns)
+
+    async def _supersede(self, turn: int) -> None:
+        await self._journal.append(
+            TurnFinished(turn=turn, status="interrupted", reason="a new request came first")
+        )
+
+    async def _turn(
+        self, operator: Operator, budget: config.Budget | None, returns: str | None = None
+    ) -> Turn:
+        self._work.more = returns is not None or self._settings.persistence == "snapshot"
+        limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
+        ended = await loop.run_turn(
+            self._work,
+            operator,
+            steps=min(limits, default=config.DEFAULT_STEPS),
+            timeout=self._cell_timeout,
+        )
+        turn = self._fold.turns[ended.turn]
+        if returns is not None and turn.status == "done":
+            turn = await self._with_value(turn, returns)
+        await self._sleep()
+        return turn
+
+    async def _with_value(self, turn: Turn, name: str) -> Turn:
+        try:
+            kernel = await self._ready(news=False)
+            return replace(turn, value=await kernel.get(name, lease=self._journal.lease))
+        except CaveError as error:  # the answer is not lost with it
+            return replace(turn, reason=f"turn.value is None: {error}")
+
+    @carried
+    async def resume(
+        self,
+        *,
+        budget: config.Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn | Cell | None:
+        """Go on with what was cut or waits: a turn, or a person's cell that still runs.
+
+        None when nothing waits.
+        """
+        async with self._operation(on_event) as news:
+            self._require_settled()
+            running = self._fold.running
+            await self._ready(news=news or running is not None)
+            turn = self._fold.turn or self._fold.waiting
+            if turn is None:
+                return self._fold.cells.get(running.cell) if running else None
+            operator = self._require_operator()
+            if self._fold.turn is None:
+                await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
+            return await self._turn(operator, budget)
+
+    async def stream(
+        self, prompt: str, *, budget: config.Budget | None = None
+    ) -> AsyncIterator[Event]:
+        """`ask`, giving its events as they come; ends after `TurnFinished`."""
+        inbox: asyncio.Queue[Event | None] = asyncio.Queue()
+        task = asyncio.ensure_future(self.ask(prompt, budget=budget, on_event=inbox.put_nowait))
+        task.add_done_callback(lambda _: inbox.put_nowait(None))
+        try:
+            while (event := await inbox.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+
+    def _require_operator(self) -> Operator:
+        spec = self._options.operator
+        if self._operator is None or spec is not self._spec:
+            self._operator = resolve(
+                spec if spec is not None else self._settings.model,
+                max_retries=self._settings.max_retries,
+            )
+            self._spec = spec
+        if self._operator is None:
+            raise missing()
+        return self._operator

@@ -1,0 +1,186 @@
+"""Skills and what they did to the world. A part of `cave.session.AsyncSession`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, get_args
+
+from cave import broker
+from cave.broker.pen import Pen
+from cave.errors import ConfigError, EffectInDoubt, NotPortable
+from cave.events import Decision, EffectSettled, SkillRef, SkillsOffered, StoredValue
+from cave.history import History
+from cave.home import Home
+from cave.journal import Journal
+from cave.kernel import values
+from cave.loop import Work
+from cave.operations import Operations, carried
+from cave.ports import Declared, Holder, Kernel
+from cave.skills import Registry, Skill
+from cave.turn import Effect
+
+_ANYTHING = [
+    {"name": "args", "kind": "VAR_POSITIONAL", "required": False, "default": None},
+    {"name": "kwargs", "kind": "VAR_KEYWORD", "required": False, "default": None},
+]
+
+
+class Effects:
+    """What a session lets its cells call, and what became of their calls."""
+
+    name: str
+    home: Home
+    _operations: Operations
+    _journal: Journal
+    _fold: History
+    _work: Work
+
+    @abstractmethod
+    def _operation(self) -> AbstractAsyncContextManager[bool]: ...
+
+    def _begin_effects(self, owner: Holder) -> None:
+        self._registry = Registry()
+        self._given: tuple[Any, ...] = ()
+        self._defined: dict[tuple[str, str], Skill] = {}
+        """Skills by name and hash, as kernels got them."""
+        self._told: tuple[int, tuple[SkillRef, ...]] = (0, ())
+        """What was told to which kernel."""
+        pen = Pen(
+            self._journal,
+            self.home.blobs,
+            owner=owner,
+            kernel=lambda: self._work.supply.number,
+            encode=values.encode,
+        )
+        self._broker = broker.Broker(pen, self)
+
+    # -- skills ------------------------------------------------------------------------------
+
+    @property
+    def skills(self) -> Registry:
+        """What cells may call; `skills.add(...)` takes skills, modules, folders, packages."""
+        return self._registry
+
+    def skill(self, function: Any) -> Any:
+        """Decorate: add a skill, or what `@cave.skill` makes of a function."""
+        (entry,) = self._registry.add(function)
+        return entry
+
+    def _give(self, skills: Sequence[Any]) -> None:
+        """Add the skills of `open(skills=...)` once."""
+        fresh = [skill for skill in skills if not any(skill is known for known in self._given)]
+        if fresh:
+            self._registry.add(*fresh)
+            self._given += tuple(fresh)
+
+    def find(self, name: str, hash: str) -> Skill | None:
+        """The skill of that name, as it was when the kernel got it."""
+        found = self._defined.get((name, hash))
+        if found is not None or hash:
+            return found
+        return next((s for s in self._registry.functions if s.name == name), None)
+
+    async def _offer(self, kernel: Kernel) -> None:
+        """Let the kernel's cells call the skills of now; says once when they are others."""
+        functions = self._registry.functions
+        now = tuple(SkillRef(s.name, s.module, s.version, s.hash) for s in functions)
+        names = {ref.name for ref in now}
+        gone = [ref for ref in self._fold.skills.values() if ref.name not in names]
+        told = (self._work.supply.number, (*now, *gone))
+        kernel.on_call = self._broker.answer
+        if told == self._told or not told[1]:
+            return
+        self._defined |= {(s.name, s.hash): s for s in functions}
+        here = [
+            Declared(s.declaration(), s.function if s.runs == "kernel" else None) for s in functions
+        ]
+        lease = self._journal.lease
+        await kernel.define([*here, *map(_missing, gone)], lease=lease)
+        if any(self._fold.skills.get(ref.name) != ref for ref in now):
+            await self._journal.append(SkillsOffered(skills=(*now, *gone)))
+        self._told = told
+
+    # -- effects -----------------------------------------------------------------------------
+
+    @property
+    def in_doubt(self) -> tuple[Effect, ...]:
+        """Effects of which nobody knows whether they were done; `settle` says it."""
+        ledger = self._fold.ledger
+        return tuple(map(ledger.effect, ledger.in_doubt()))
+
+    def _require_settled(self) -> None:
+        """Raises `EffectInDoubt` while a person has to say what became of an effect."""
+        if not (waiting := self.in_doubt):
+            return
+        told = "; ".join(f"{e.id}, {e.skill} of cell {e.cell}: {e.reason}" for e in waiting)
+        raise EffectInDoubt(
+            f"session {self.name!r} waits: nobody knows whether these effects were done ({told}). "
+            f"Look them up, then type s.settle({waiting[0].id!r}, 'done', result=...), "
+            f"s.settle({waiting[0].id!r}, 'not_done') or s.settle({waiting[0].id!r}, 'give_up')"
+        )
+
+    @carried
+    async def settle(self, id: str, decision: Decision, *, result: Any = None) -> Effect:
+        """Say what became of an effect in doubt: `done` (with its result), `not_done` (it is
+        called when its cell is gone on with), `give_up` (it never is).
+
+        Raises `ConfigError` for what is not in doubt.
+        """
+        if decision not in get_args(Decision):
+            raise ConfigError(f"{decision!r} is not one of {', '.join(get_args(Decision))}")
+        if result is not None and decision != "done":
+            raise ConfigError("result= goes with 'done' alone")
+        value = await self._stored(result)
+        async with self._operation():
+            entry = self._fold.ledger.entries.get(id)
+            if entry is None or entry.state != "in_doubt":
+                there = ", ".join(e.id for e in self.in_doubt) or "none"
+                state = f"is {entry.state}" if entry is not None else "is none of this session"
+                raise ConfigError(f"effect {id!r} {state}; in doubt: {there}")
+            await self._journal.append(
+                EffectSettled(effect=id, decision=decision, value=value), sync=True
+            )
+            return self._fold.ledger.effect(self._fold.ledger.entries[id])
+
+    async def _stored(self, result: Any) -> StoredValue | None:
+        if result is None:
+            return None
+        try:
+            encoded = values.encode(result)
+        except NotPortable as error:
+            raise ConfigError(f"result={result!r:.80} cannot be kept: {error}") from error
+        return await broker.store(encoded, self.home.blobs)
+
+
+def read_value(stored: StoredValue, home: Home) -> Any:
+    """The object of what a skill gave; None for what only a kernel may read."""
+    encoded = broker.load(stored, home.blobs)
+    return values.decode(encoded, name="result") if encoded.kind == "safe" else None
+
+
+def _declared(skill: Skill) -> Declared:
+    return Declared(skill.declaration(), skill.function if skill.runs == "kernel" else None)
+
+
+def _missing(ref: SkillRef) -> Declared:
+    """The stand-in of a skill that the session had once: calling it says where it came from."""
+    return Declared(
+        {
+            "name": ref.name,
+            "doc": f"Not in this session now; it came from {ref.module}.",
+            "signature": f"{ref.name}(*args, **kwargs)",
+            "parameters": _ANYTHING,
+            "returns": "",
+            "effect": "none",
+            "runs": "host",
+            "hash": ref.hash,
+            "version": ref.version,
+            "module": ref.module,
+            "is_async": False,
+            "is_generator": False,
+            "wants_context": False,
+            "context": None,
+        }
+    )
