@@ -57,6 +57,7 @@ class _Verbs(click.Group):
         "rm": "care",
         "doctor": "care",
         "models": "care",
+        "skills": "skills",
         "demo": "care",
     }
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from cave.skills.arguments import Parameter
 from cave.skills.context import LocalRuntime, Runtime, SkillContext
 from cave.skills.declared import Skill, skill
+from cave.skills.discovery import Discovery, bundled, discover
 from cave.skills.folder import FolderSkill
 from cave.skills.loading import load
 from cave.skills.outcome import finish, finish_async
@@ -22,6 +23,7 @@ from cave.skills.registry import Conflict, Registry, ShadowWarning
 
 __all__ = [
     "Conflict",
+    "Discovery",
     "FolderSkill",
     "LocalRuntime",
     "Parameter",
@@ -30,6 +32,8 @@ __all__ = [
     "ShadowWarning",
     "Skill",
     "SkillContext",
+    "bundled",
+    "discover",
     "finish",
     "finish_async",
     "load",

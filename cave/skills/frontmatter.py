@@ -107,7 +107,7 @@ def _parsed(file: Path) -> tuple[dict[str, Any], str, list[Fault]]:
 def _at(error: Any) -> str:
     mark = getattr(error, "problem_mark", None)
     told = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"line {mark.line + 2}: {told}" if mark is not None else told
+    return f"line {mark.line + 1}: {told}" if mark is not None else told
 
 
 def _faults(file: Path, fields: Mapping[str, Any]) -> Iterator[Fault]:
