@@ -2,70 +2,101 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
+from tests import _forked
+
 
 class Host:
-    """A Python process that runs a script against the test's home."""
+    """A process that runs a script against the test's home.
 
-    def __init__(self, script: str, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", f"import cave\n{script}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
+    It is forked off one that has imported cave, and is otherwise a program like any other.
+    """
+
+    def __init__(self, forks: ForkServerContext, script: str, **environment: str) -> None:
+        reader, writer = forks.Pipe(duplex=False)
+        self._output = os.fdopen(os.dup(reader.fileno()), encoding="utf-8", errors="replace")
+        self._process = forks.Process(
+            target=_forked.run,
+            args=(f"import cave\n{script}", {**os.environ, **environment}, str(Path.cwd()), writer),
         )
+        self._process.start()
+        reader.close()
+        writer.close()
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.exitcode is not None
 
     def wait_for(self, line: str, timeout: float = 60) -> None:
         """Read its output until `line` has come."""
         deadline = time.monotonic() + timeout
-        assert self.process.stdout is not None
+        read: list[str] = []
         while time.monotonic() < deadline:
-            got = self.process.stdout.readline()
+            got = self._output.readline()
             if got.strip() == line:
                 return
             if not got:
-                assert self.process.stderr is not None
-                raise AssertionError(f"the host ended first: {self.process.stderr.read()}")
-        raise AssertionError(f"{line!r} did not come in {timeout} s")
+                raise AssertionError(f"the host ended first: {''.join(read)}")
+            read.append(got)
+        raise AssertionError(f"{line!r} did not come in {timeout} s: {''.join(read)}")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
-        self.process.send_signal(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         self.end()
 
     def end(self, timeout: float = 60) -> int:
         """Wait for its end; the exit status."""
-        code = self.process.wait(timeout)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        self._process.join(timeout)
+        code = self._process.exitcode
+        assert code is not None, f"the host still runs after {timeout} s"
+        self._output.close()
         return code
 
 
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """Forks hosts; its process ends with this one, and belongs to no test."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*_forked.IMPORTED])
+    forkserver.ensure_running()
+    return context
+
+
 @pytest.fixture
-def host(sessions: None) -> Iterator[Callable[..., Host]]:
+def host(forks: ForkServerContext, sessions: None) -> Iterator[Callable[..., Host]]:
     """Start hosts; whatever still runs at the end of the test is killed."""
     hosts: list[Host] = []
 
     def start(script: str, **environment: str) -> Host:
-        hosts.append(Host(script, **environment))
+        hosts.append(Host(forks, script, **environment))
         return hosts[-1]
 
     yield start
     for one in hosts:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.send_signal(signal.SIGKILL)
+        if not one.ended:
+            one.send(signal.SIGCONT)
+            one.send(signal.SIGKILL)
         one.end()
 
 

@@ -190,7 +190,7 @@ def test_a_second_process_is_told_who_works_and_may_read(host: Start) -> None:
     s = cave.open("busy")
     with pytest.raises(cave.SessionBusy) as caught:
         s.run("1")
-    assert caught.value.pid == first.process.pid
+    assert caught.value.pid == first.pid
     assert s.history[1].ok
     assert [v.name for v in s.vars] == ["y"]
     assert s.interrupt().stopped
@@ -212,10 +212,10 @@ def test_a_stopped_host_that_wakes_up_late_is_refused(
         "print('woke')\ntime.sleep(60)"
     )
     first.wait_for("go")
-    os.kill(first.process.pid, signal.SIGSTOP)
+    first.send(signal.SIGSTOP)
     s = cave.open("fence")
     assert s.run("y").text == "41"
-    os.kill(first.process.pid, signal.SIGCONT)
+    first.send(signal.SIGCONT)
     first.wait_for("woke")
     assert s["y"] == 42
     numbers = [e.cell for e in s.events() if isinstance(e, CellFinished)]

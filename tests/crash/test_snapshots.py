@@ -155,10 +155,10 @@ def test_a_stopped_host_cannot_commit_its_snapshot_later(host: Callable[..., Hos
         "try:\n    s.run('y.append(2)')\nexcept cave.LeaseLost:\n    print('refused')\n"
     )
     worker.wait_for("go")
-    wait_until(lambda: psutil.Process(worker.process.pid).status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
     s = cave.open("late", wait=30)
     assert s.run("x.append(3); print(x)").text.strip() == "[1, 2, 3]"
-    worker.process.send_signal(signal.SIGCONT)
+    worker.send(signal.SIGCONT)
     worker.wait_for("refused")
     assert worker.end() == 0
     known = {e.snapshot for e in s.events() if isinstance(e, SnapshotCommitted)}

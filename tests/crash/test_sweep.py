@@ -69,7 +69,7 @@ def kill(name: str, victim: str, worker: Host, chance: random.Random) -> None:
         worker.kill()
     os.kill(pid, signal.SIGKILL)
     time.sleep(chance.uniform(0, 0.5))
-    if worker.process.poll() is None:
+    if not worker.ended:
         worker.kill()
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +12,11 @@ import pytest
 import cave
 from cave.doctor import verify
 from cave.tending import QUIET
+from tests.crash.conftest import Host, forks, host, wait_until
 
 from ._kill import kill
+
+__all__ = ["forks", "host"]
 
 pytestmark = pytest.mark.usefixtures("sessions")
 
@@ -124,33 +125,28 @@ def test_a_moment_of_a_wrong_type_is_named() -> None:
 
 
 BUSY = (
-    "import cave\ns = cave.open('busy')\ns.run('x = [1]')\nprint('go', flush=True)\n"
+    "s = cave.open('busy')\ns.run('x = [1]')\nprint('go')\n"
     "s.run('import time\\nx.append(2)\\ntime.sleep(60)')"
 )
 
 
-def test_others_may_look_and_fork_the_past_while_one_works() -> None:
+def test_others_may_look_and_fork_the_past_while_one_works(host: Callable[..., Host]) -> None:
     """Another process runs a long cell: verbs that act raise SessionBusy, those that read work,
     and a moment that is on disk can be forked."""
-    other = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "go\n"
-        s = cave.open("busy")
-        while len(s.events()) < 6:  # the second cell has begun
-            pass
-        acts: list[Callable[[], object]] = [
-            lambda: s.restore(at=1), s.snapshot, s.restart, lambda: s.fork("now"),
-        ]  # fmt: skip
-        for act in acts:
-            with pytest.raises(cave.SessionBusy):
-                act()
-        assert s.diff(1, 1).unchanged == ("x",)
-        assert [one.cell for one in s.snapshots] == [1]
-        assert s.fork("past", at=1)["x"] == [1]
-    finally:
-        other.kill()
-        other.communicate()
+    other = host(BUSY)
+    other.wait_for("go")
+    s = cave.open("busy")
+    wait_until(lambda: len(s.events()) >= 6)  # the second cell has begun
+    acts: list[Callable[[], object]] = [
+        lambda: s.restore(at=1), s.snapshot, s.restart, lambda: s.fork("now"),
+    ]  # fmt: skip
+    for act in acts:
+        with pytest.raises(cave.SessionBusy):
+            act()
+    assert s.diff(1, 1).unchanged == ("x",)
+    assert [one.cell for one in s.snapshots] == [1]
+    assert s.fork("past", at=1)["x"] == [1]
+    other.kill()
     s.interrupt()
 
 

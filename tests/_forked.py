@@ -1,0 +1,38 @@
+"""What runs in a host that is forked off a process which has imported cave already."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+IMPORTED = (
+    "cave.facade", "cave.records", "cave.operators.scripted", "cave.store.journal", "fsspec",
+    "pydantic.dataclasses", "sqlalchemy.dialects.sqlite", "sqlite3",
+)  # fmt: skip
+"""What the process that hosts are forked off imports: nothing that starts a thread."""
+
+
+def run(script: str, environment: dict[str, str], folder: str, out: Connection) -> None:
+    """Run a script as a program of its own would: its output to `out`, its end the process's."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for fd in (1, 2):
+        os.dup2(out.fileno(), fd)
+    out.close()
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", closefd=False)
+    random.seed()
+    try:
+        exec(compile(script, "<host>", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
