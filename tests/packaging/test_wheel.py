@@ -9,9 +9,14 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Sequence
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+import cave
 
 ROOT = Path(__file__).parents[2]
 DATA = "cave_runtime-0.1.0.data"
@@ -96,10 +101,11 @@ def test_metadata_names_what_is_needed(wheel: Path) -> None:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a fresh environment outside the repo with the wheel and what it needs."""
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    venv.create(folder)
+    link_what_it_needs(wheel, site_packages(folder))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
     done = subprocess.run(
-        [*pip, str(wheel)],
+        [*pip, "--quiet", "--no-index", "--no-deps", str(wheel)],
         cwd=folder,
         env=clean_environment(folder),
         capture_output=True,
@@ -107,6 +113,38 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr.decode()
     return folder / "bin"
+
+
+def site_packages(environment: Path) -> Path:
+    [folder] = environment.glob("lib/python*/site-packages")
+    return folder
+
+
+def link_what_it_needs(wheel: Path, folder: Path) -> None:
+    """Link there, out of this environment, what the wheel's metadata name and what that needs."""
+    metadata = email.message_from_string(read(wheel, f"{INFO}/METADATA"))
+    for needed in needed_by(metadata.get_all("Requires-Dist", [])):
+        here = Path(str(needed.locate_file("")))
+        for name in {file.parts[0] for file in needed.files or []} - {"..", "__pycache__"}:
+            if not (folder / name).exists():
+                (folder / name).symlink_to(here / name)
+
+
+def needed_by(requirements: Sequence[str]) -> list[Distribution]:
+    """The distributions that these ask for, directly or not, in the versions that are here."""
+    found: dict[tuple[str, str], Distribution] = {}
+    waiting = [(Requirement(text), "") for text in requirements]
+    while waiting:
+        wanted, extra = waiting.pop()
+        if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+            continue
+        one = distribution(wanted.name)
+        assert wanted.specifier.contains(one.version, prereleases=True), wanted
+        for part in ("", *wanted.extras):
+            if (wanted.name, part) not in found:
+                found[wanted.name, part] = one
+                waiting += [(Requirement(text), part) for text in one.requires or []]
+    return list(found.values())
 
 
 def clean_environment(home: Path) -> dict[str, str]:
@@ -132,14 +170,22 @@ def test_doctor_runs_outside_the_repo(installed: Path, home: Path) -> None:
     assert run(installed, home, "cave", "doctor").strip()
 
 
-def test_demo_runs_outside_the_repo(installed: Path, home: Path) -> None:
-    """`cave demo` works on the data in the wheel, with no key and no model."""
-    assert "flights" in run(installed, home, "cave", "demo")
+def test_demo_runs_outside_the_repo(installed: Path, home: Path, sessions: None) -> None:
+    """`cave demo` works on the data in the wheel, with no key and no model: it says that it is
+    scripted, repairs an error, shows each cell once, and leaves no session behind."""
+    told = run(installed, home, "cave", "demo")
+    assert "scripted operator" in told
+    assert "KeyError" in told
+    assert "late = session['late']" in told
+    assert told.count("late = late.merge(") == 1
+    assert "flights (" in told
+    assert cave.sessions() == []
 
 
 def test_jupyter_lists_our_kernel(installed: Path, home: Path) -> None:
-    """`jupyter kernelspec list` shows the kernelspec of this very environment."""
-    listed = json.loads(run(installed, home, "jupyter", "kernelspec", "list", "--json"))
+    """The list of `jupyter kernelspec` shows the kernelspec of this very environment."""
+    lists = ("-m", "jupyter_client.kernelspecapp", "list", "--json")
+    listed = json.loads(run(installed, home, "python", *lists))
     folder = Path(listed["kernelspecs"]["cave-python"]["resource_dir"])
     assert folder == installed.parent / "share" / "jupyter" / "kernels" / "cave-python"
 
