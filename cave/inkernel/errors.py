@@ -6,6 +6,8 @@ Each also derives from the builtin that its host twin derives from.
 from __future__ import annotations
 
 import builtins
+import importlib
+from typing import Any
 
 
 class CaveError(Exception):
@@ -55,11 +57,18 @@ class UnknownName(CaveError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
-OURS: dict[str, type[CaveError]] = {
-    kind.__name__: kind
-    for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, CaveError)
-}
+def _as_installed() -> dict[str, type[Exception]]:
+    """The classes by name: those of an installed cave, so that cells meet one of each."""
+    try:
+        installed: Any = importlib.import_module("cave.errors")
+    except ImportError:
+        installed = None
+    own = {name: kind for name, kind in globals().items() if isinstance(kind, type)}
+    return {name: getattr(installed, name, kind) for name, kind in own.items()}
+
+
+OURS = _as_installed()
+globals().update(OURS)
 
 
 def raised(skill: str, name: str, message: str) -> Exception:

@@ -178,14 +178,17 @@ class Shell(ZMQInteractiveShell):
 
 
 def _of_user_code(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without our own frames at its end (what raises for SIGINT, for input)."""
+    """The traceback without our own frames (what raises for SIGINT, what calls skills)."""
+    trace = frame = _next_of_user_code(trace)
+    while frame is not None:
+        frame.tb_next = _next_of_user_code(frame.tb_next)
+        frame = frame.tb_next
+    return trace
+
+
+def _next_of_user_code(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and _is_ours(trace):
         trace = trace.tb_next
-    frame = trace
-    while frame is not None and frame.tb_next is not None:
-        if _is_ours(frame.tb_next):
-            frame.tb_next = None
-        frame = frame.tb_next
     return trace
 
 

@@ -31,22 +31,21 @@ class _Text:
         return self._text
 
 
-class SkillStandIn:
-    """What cells call under a skill's name."""
+class Usable:
+    """What cells call: a name with the signature of a skill."""
 
-    def __init__(self, kernel: Kernel | None, name: str, module: str) -> None:
-        self._kernel = kernel
-        self._skill: Skill | None = None
-        self._module = module
-        self.__name__ = self.__qualname__ = name
+    _skill: Skill | None = None
 
-    def become(self, skill: Skill | None) -> None:
-        """Stand for this skill from the next call on; None: the session has none."""
+    def stand_for(self, skill: Skill) -> None:
+        """Stand for this skill from the next call on."""
         self._skill = skill
-        if skill is not None:
-            self._module = str(skill.declaration.get("module", ""))
-            self.__doc__ = str(skill.declaration.get("doc", ""))
-            self.__signature__ = signature_of(skill.declaration)
+        self.__name__ = self.__qualname__ = skill.name
+        self.__doc__ = str(skill.declaration.get("doc", ""))
+        self.__signature__ = signature_of(skill.declaration)
+
+    def present(self) -> tuple[Kernel, Skill]:
+        """The kernel and the skill. Raises `SkillError` when the session has none."""
+        raise NotImplementedError
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         kernel, skill, work = self._begin(args, kwargs)
@@ -59,12 +58,7 @@ class SkillStandIn:
     def _begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Kernel, Skill, invoke.Steps]:
-        kernel, skill = self._kernel, self._skill
-        if skill is None or kernel is None:
-            raise SkillError(
-                f"the session has no skill {self.__name__!r} now; it came from the module "
-                f"{self._module!r}: open the session with it again, as skills=[...]"
-            )
+        kernel, skill = self.present()
         arguments = bound(skill.name, self.__signature__, args, kwargs)
         return kernel, skill, invoke.steps(kernel, skill, arguments)
 
@@ -72,6 +66,33 @@ class SkillStandIn:
         if self._skill is None:
             return f"<skill {self.__name__}, which the session does not have now>"
         return f"<skill {self._skill.declaration.get('signature', self.__name__)}>"
+
+
+class SkillStandIn(Usable):
+    """What stands in cells for the session's skill of a name, whichever that is."""
+
+    def __init__(self, kernel: Kernel | None, name: str, module: str) -> None:
+        self._kernel = kernel
+        self._module = module
+        self.__name__ = self.__qualname__ = name
+
+    def become(self, skill: Skill | None) -> None:
+        """Stand for this skill from the next call on; None: the session has none."""
+        if skill is None:
+            self._skill = None
+            return
+        self._module = str(skill.declaration.get("module", ""))
+        self.stand_for(skill)
+
+    def present(self) -> tuple[Kernel, Skill]:
+        """The kernel and the skill. Raises `SkillError` when the session has none."""
+        kernel, skill = self._kernel, self._skill
+        if skill is None or kernel is None:
+            raise SkillError(
+                f"the session has no skill {self.__name__!r} now; it came from the module "
+                f"{self._module!r}: open the session with it again, as skills=[...]"
+            )
+        return kernel, skill
 
     def __reduce__(self) -> Any:
         from .image.recipes_skills import skill_by_name

@@ -37,6 +37,7 @@ class Calls:
 
     def __init__(self, commands: Client, record: Record, peer: Callable[[], KernelFacts]) -> None:
         self.on_cancel: Callable[[str], None] | None = None
+        self._loop = asyncio.get_running_loop()
         self._client = commands
         self._record = record
         self._peer = peer
@@ -152,8 +153,8 @@ class Calls:
         if self._on_call is None:
             self._early[key] = message
         elif key not in self._tasks:
-            task = asyncio.ensure_future(self._serve(self._on_call, message, key))
-            self._tasks[key] = task
+            work = self._serve(self._on_call, message, key)
+            self._tasks[key] = self._loop.create_task(work)
 
     async def _serve(self, on_call: OnCall, message: Message, key: Key) -> None:
         try:

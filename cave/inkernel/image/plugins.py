@@ -244,7 +244,3 @@ def load_entry_points() -> None:
             entry.load()(rules.rule)
         except Exception as exc:
             remark("lost", f"hidden:{GROUP}", "plugin", f"{entry.name} cannot be used: {exc!r}")
-
-
-facade = types.SimpleNamespace(resource=resource, persistent=persistent)
-"""What `import cave` gives in cells."""

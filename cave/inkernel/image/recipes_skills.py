@@ -18,3 +18,17 @@ def skill_by_name(name: str, module: str) -> Any:
     if kernel is None:
         return skills.SkillStandIn(None, name, module)
     return skills.of(kernel).stand_in(name, module)
+
+
+@frozen
+def cell_skill() -> Any:
+    """A skill of a cell, without its function."""
+    from ..cell_skills import CellSkill
+
+    return CellSkill.__new__(CellSkill)
+
+
+@frozen
+def fill_cell_skill(made: Any, state: Any) -> None:
+    """Its function and declaration."""
+    made.fill(*state)

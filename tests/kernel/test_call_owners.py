@@ -1,0 +1,187 @@
+"""Calls while hosts come and go, come twice, or stand beside other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+
+import cave
+from cave.kernel import Kernel, adopt
+from cave.ports import Caller, SkillAnswer, SkillCall, SpooledCell
+from tests.kernel._desk import Desk, until
+from tests.kernel._host import Host, text
+
+SECOND = 0.1
+
+
+@cave.skill(runs="host")
+def double(x: Any) -> Any:
+    """Twice as much."""
+    return x * 2
+
+
+@pytest.fixture
+def desk(host: Host) -> Desk:
+    """A desk that answers the module's kernel."""
+    return Desk(host, double).open()
+
+
+def adopted(host: Host) -> Kernel:
+    kernel = host(adopt(host.root / "session", 1))
+    assert isinstance(kernel, Kernel)
+    host.kernels.append(kernel)
+    return kernel
+
+
+@pytest.fixture
+def cut(make_host: Callable[..., Host]) -> Iterator[Host]:
+    """A host whose kernel was left by one that was killed while a call waited."""
+    host = make_host()
+    script = Path(__file__).with_name("_cut_call.py")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(host.root)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "called"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        yield host
+
+
+def test_the_next_owner_gets_a_waiting_call_once(cut: Host) -> None:
+    """A call that waited for a killed host comes to the next one, once, as it was; then the
+    cell ends."""
+    adopted(cut)
+    cut.lease = 2
+    desk = Desk(cut, double)
+    desk.answer()
+    (entry,) = cut(cut.kernel.catch_up(lease=2, after=0, running=1))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed) == "42\n"
+    assert [(c.cell, c.lane, c.ordinal, c.arguments) for c in desk.calls] == [(1, "", 1, {"x": 21})]
+    assert text(cut.run("double(5)", cell=2)) == "10"
+
+
+def test_calls_wait_until_somebody_answers(cut: Host) -> None:
+    """Until `on_call` is set, calls wait at the host; taken over again, they come again."""
+    adopted(cut)
+
+    async def look() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(cut.kernel.catch_up(lease=2, after=0, running=1), SECOND)
+
+    cut(look())
+    cut(cut.kernel.detach())
+    adopted(cut)
+    cut.lease = 3
+    desk = Desk(cut, double)
+    asked = cut.loop.create_task(cut.kernel.catch_up(lease=3, after=0, running=1))
+    cut(asyncio.sleep(SECOND))
+    desk.answer()
+    (entry,) = cut(_awaited(asked))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed) == "42\n"
+    assert len(desk.calls) == 1
+
+
+async def _awaited(task: Any) -> Any:
+    return await task
+
+
+def test_an_old_owners_answer_is_refused(make_host: Callable[..., Host]) -> None:
+    """After a takeover the kernel takes the new owner's answer, whatever the old one says."""
+    host = make_host()
+    host.start()
+    old = Desk(host, double).open()
+    old.hold.clear()
+    cell = host.loop.create_task(host.send("print(double(21))"))
+
+    host(until(lambda: old.calls))
+    new_kernel = adopted(host)
+    host.lease = 2
+
+    async def other(call: SkillCall, _: Caller) -> SkillAnswer:
+        from cave.kernel import values
+
+        old.hold.set()
+        await asyncio.sleep(SECOND)
+        return SkillAnswer("ok", values.encode("of the new owner"))
+
+    new_kernel.on_call = other
+    (entry,) = host(new_kernel.catch_up(lease=2, after=0, running=1))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed) == "of the new owner\n"
+    host(_awaited(cell))
+    assert len(old.calls) == 1
+
+
+def test_a_call_that_is_sent_twice_runs_once(desk: Desk) -> None:
+    """While a call is being answered, the same call again is the same call."""
+    host = desk.host
+    desk.hold.clear()
+
+    async def twice() -> Any:
+        cell = asyncio.ensure_future(host.send("print(double(2))"))
+        await until(lambda: desk.calls)
+        host.lease += 1
+        host.kernel._calls.serve(host.lease)
+        await asyncio.sleep(SECOND)
+        desk.hold.set()
+        return await cell
+
+    assert text(host(twice())) == "4\n"
+    assert len(desk.calls) == 1
+
+
+def test_a_cell_of_another_client_calls_the_host(make_host: Callable[..., Host]) -> None:
+    """A cell that JupyterLab runs gets its answers from the host too, and can still ask its
+    own user for input."""
+    host = make_host()
+    kernel = host.start()
+    desk = Desk(host, double).open()
+    host(kernel.admit_foreign(lease=1))
+    client = BlockingKernelClient(connection_file=str(kernel.facts.connection_file))
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=30)
+        client.execute("print(double(4), input('how many? '), double(5))", allow_stdin=True)
+
+        async def asked() -> Any:
+            return await asyncio.to_thread(client.get_stdin_msg, timeout=30)
+
+        assert host(asked())["content"]["prompt"] == "how many? "
+        client.input("three")
+        said = ""
+
+        def listen() -> str:
+            until = time.monotonic() + 30
+            heard = ""
+            while "10" not in heard and time.monotonic() < until:
+                message = client.get_iopub_msg(timeout=30)
+                heard += message["content"].get("text", "")
+            return heard
+
+        async def heard() -> str:
+            return await asyncio.to_thread(listen)
+
+        said = host(heard())
+    finally:
+        client.stop_channels()
+        client.context.term()
+    assert said == "8 three 10\n"
+    assert [call.cell for call in desk.calls] == [None, None]
+    assert desk.calls[0].lane.startswith("@")
+    assert desk.calls[0].lane == desk.calls[1].lane

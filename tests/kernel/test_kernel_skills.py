@@ -1,0 +1,199 @@
+"""Skills that run in the kernel: at once, or with leave; those of cells; `import cave` there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+import cave
+from cave.ports import Caller, SkillAnswer, SkillCall
+from tests.kernel._desk import Desk, fault, until
+from tests.kernel._host import Host, text
+
+
+@pytest.fixture
+def desk(host: Host) -> Desk:
+    """A desk that answers the module's kernel."""
+    return Desk(host).open()
+
+
+def helper(n: int) -> int:
+    return n + 1
+
+
+@cave.skill
+def grown(n: int, by: int = 1) -> int:
+    """More than before."""
+    return helper(n) + by - 1
+
+
+@cave.skill
+def slowly(n: int) -> Generator[str, None, int]:
+    for step in range(n):
+        yield f"step {step}"
+    return n
+
+
+@cave.skill
+def bound(ctx: cave.SkillContext, name: str) -> str:
+    ctx.log(f"{ctx.session} {ctx.attempt}")
+    ctx.runtime.put(**{name: ctx.runtime.get("base") + 1})
+    return name
+
+
+@cave.skill(effect="write")
+def posted(entry: dict[str, Any], ctx: cave.SkillContext) -> str:
+    """An effect beside the live objects."""
+    if entry.get("fail"):
+        raise LookupError("no such account")
+    return f"{ctx.idempotency_key} {ctx.attempt}"
+
+
+def test_kernel_skills_run_at_once_without_a_message(desk: Desk) -> None:
+    """Without an effect nothing goes to the host; helpers travel along; arguments are checked."""
+    desk.define(grown, slowly, bound)
+    host = desk.host
+    assert text(host.run("print(grown(41), grown(1, by=2), await grown.aio(1))")) == "42 3 2\n"
+    assert text(host.run("print(slowly(2))")) == "step 0\nstep 1\n2\n"
+    host.run("base = 1")
+    done = host.run("bound(name='top'), top")
+    assert text(done) == "test 1\n('top', 2)"
+    assert [v.name for v in done.delta.added] == ["top"]
+    refused = host.run("grown('41')")
+    assert refused.error is not None
+    assert refused.error.name == "SkillError"
+    assert "argument 'n'" in refused.error.message
+    assert desk.calls == []
+    host.run("del base, top")
+
+
+def test_an_effect_in_the_kernel_asks_and_tells(desk: Desk) -> None:
+    """Leave is asked before it runs, and what came of it told after: a value or an error."""
+    desk.define(posted)
+    host = desk.host
+    assert text(host.run("posted({'a': 1})")) == "'key-1 1'"
+    begin, end = desk.calls
+    assert (begin.phase, begin.arguments, begin.ordinal) == ("begin", {"entry": {"a": 1}}, 1)
+    assert (end.phase, end.id, end.key, end.attempt) == ("end", begin.id, "key-1", 1)
+    assert end.result is not None
+    assert end.result.kind == "safe"
+    failed = host.run("posted({'fail': True})")
+    assert failed.error is not None
+    assert failed.error.name == "LookupError"
+    assert "posted" in failed.error.traceback
+    assert desk.calls[-1].fault is not None
+    assert desk.calls[-1].fault.name == "LookupError"
+    assert "Exception" in desk.calls[-1].bases
+
+
+def test_an_effect_that_is_known_does_not_run(desk: Desk) -> None:
+    """`begin` may be answered with the result, or with an error: the function is not called."""
+    from cave.kernel import values
+
+    desk.define(posted)
+
+    async def known(call: SkillCall, _: Caller) -> SkillAnswer:
+        desk.calls.append(call)
+        return SkillAnswer("ok", values.encode("as before"))
+
+    desk.host.kernel.on_call = known
+    assert text(desk.host.run("posted({'fail': True})")) == "'as before'"
+    assert [call.phase for call in desk.calls] == ["begin"]
+    desk.host.kernel.on_call = fault("Divergence", "another one was called here")
+    done = desk.host.run("posted({})")
+    assert done.error is not None
+    assert done.error.name == "Divergence"
+
+
+def test_an_effect_runs_again_when_the_host_says_so(desk: Desk) -> None:
+    """`end` may be answered with `go`: one more attempt with the same key."""
+    desk.define(posted)
+
+    async def again(call: SkillCall, _: Caller) -> SkillAnswer:
+        desk.calls.append(call)
+        if call.phase == "begin" or call.attempt < 3:
+            return SkillAnswer("go", key="k", attempt=call.attempt + 1)
+        return SkillAnswer("ok")
+
+    desk.host.kernel.on_call = again
+    assert text(desk.host.run("posted({})")) == "'k 3'"
+    assert [call.attempt for call in desk.calls] == [0, 1, 2, 3]
+
+
+def test_an_interrupted_effect_is_told(desk: Desk) -> None:
+    """An effect that is interrupted while it runs ends with that error at the host; one that
+    waits for leave says that it has not run."""
+    host = desk.host
+
+    @cave.skill(effect="write")
+    def sleepy() -> None:
+
+        print("begun", flush=True)
+        time.sleep(600)
+
+    desk.define(sleepy)
+
+    async def interrupted(ready: Callable[[], bool]) -> Any:
+        cell = asyncio.ensure_future(host.send("sleepy()", on_output=said.append))
+        await until(ready)
+        assert await host.kernel.interrupt()
+        return await cell
+
+    said: list[Any] = []
+    assert host(interrupted(lambda: bool(said))).status == "interrupted"
+
+    def told() -> bool:
+        return desk.calls[-1].phase == "end"
+
+    host(until(told))
+    end = desk.calls[-1]
+    assert end.fault is not None
+    assert (end.fault.name, end.ran) == ("KeyboardInterrupt", True)
+    desk.calls.clear()
+    desk.hold.clear()
+    assert host(interrupted(lambda: bool(desk.calls))).status == "interrupted"
+    desk.hold.set()
+    host(until(told))
+    assert (desk.calls[-1].ran, desk.calls[-1].key) == (False, "key-1")
+
+
+def test_a_cell_defines_a_skill(make_host: Callable[..., Host]) -> None:
+    """`@cave.skill` in a cell makes a kernel skill; its effects carry its own declaration."""
+    host = make_host()
+    host.start()
+    desk = Desk(host)
+    desk.answer()
+    done = host.run(
+        "import cave\n"
+        "@cave.skill(effect='write', approval='always')\n"
+        "def send(to: str, ctx) -> str:\n    'Send it.'\n    return f'{to} {ctx.attempt}'\n"
+        "@cave.skill\ndef plain(n: int): return n + 1\n"
+        "print(send('ann'), plain(1), send)"
+    )
+    assert text(done) == "ann 1 2 <skill send(to: str) -> str>\n"
+    begin, end = desk.calls
+    assert begin.declaration is not None
+    assert begin.declaration["approval"] == "always"
+    assert begin.hash == end.hash != ""
+    refused = host.run("@cave.skill(runs='host')\ndef f(): pass")
+    assert refused.error is not None
+    assert "@s.skill" in refused.error.message
+
+
+def test_the_facade_is_no_variable(make_host: Callable[..., Host]) -> None:
+    """`import cave` in a cell gives what cells need, and nothing that a delta tells of."""
+    host = make_host()
+    host.start()
+    done = host.run(
+        "import cave\n"
+        "print(callable(cave.resource), callable(cave.skill), cave.SkillError.__name__)\n"
+        "cave.open"
+    )
+    assert not done.delta.added
+    assert text(done).startswith("True True SkillError\n")
+    assert done.error is not None
+    assert "in cells cave has no 'open'" in done.error.message
