@@ -100,6 +100,9 @@ class Delta:
     added: tuple[Variable, ...] = ()
     changed: tuple[Variable, ...] = ()
     removed: tuple[str, ...] = ()
+    prints: dict[str, str] = field(default_factory=dict)
+    """Of added and changed names: the same text for the same content, also in another process.
+    Names of which none can be had are left out."""
 
     @property
     def empty(self) -> bool:
@@ -341,6 +344,8 @@ class CellFinished(Event):
     """Name of the variable in the kernel that holds the whole text (`_output_7`)."""
     spool: int = 0
     """Number of the last kernel message that this event accounts for."""
+    observed: tuple[str, ...] = ()
+    """What it was seen to do to the world outside of the namespace, or had open: a line each."""
 
 
 @_event

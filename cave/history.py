@@ -286,6 +286,7 @@ class History:
             delta=event.delta,
             full_size=event.full_size,
             bound=event.bound,
+            observed=event.observed,
             _full=(lambda: ended(read(key), error)) if read is not None and key else None,
         )
 

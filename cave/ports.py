@@ -227,6 +227,8 @@ class Executed:
     full_text: Callable[[], Iterable[bytes]] | None = None
     """Reads the whole text from the spool (UTF-8 chunks), when `outputs` were clipped."""
     bound: str = ""
+    observed: tuple[str, ...] = ()
+    """What it did to the world outside of the namespace, as far as was seen; a line each."""
 
 
 @dataclass(frozen=True, slots=True)

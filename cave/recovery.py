@@ -380,6 +380,7 @@ async def finished(cell: int, executed: Executed, blobs: BlobStore) -> CellFinis
         full_blob=key,
         bound=executed.bound,
         spool=executed.spool,
+        observed=executed.observed,
     )
 
 

@@ -204,6 +204,8 @@ class Cell(Shown):
     """Name of the variable in the kernel that holds all its text (`_output_7`)."""
     late: int = 0
     """How many of `outputs`, at their end, came after it had ended."""
+    observed: tuple[str, ...] = ()
+    """What it was seen to do to files, processes, the network, and what it left open."""
     _full: Callable[[], str] | None = field(default=None, repr=False)
 
     @property

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cave.events import CellStatus, Delta, Fault, Output, Variable
+from cave.events import CellStatus, Delta, Fault, Output, Variable, clean
 from cave.kernel import output, spool
 from cave.kernel.output import Outputs
 from cave.kernel.wire import Codec, Message
@@ -19,6 +19,8 @@ from cave.ports import Death, Executed, SpooledCell, SpooledOutput
 
 OUTPUTS = {"stream", "display_data", "update_display_data", "execute_result", "error"}
 _STOPPED = {"KeyboardInterrupt", "CancelledError"}
+_LONGEST, _MOST = 250, 200
+"""Characters of a line on what a cell did outside of the namespace, and lines of one cell."""
 
 
 def new_id(cell: int) -> str:
@@ -65,6 +67,8 @@ class Cell:
     last: int = 0
     end: dict[str, Any] | None = None
     """Content of the kernel's `cave_reply`."""
+    noted: dict[str, None] = field(default_factory=dict)
+    """What it was about to do to the world, told before it did."""
     refused: dict[str, Any] | None = None
     replied: bool = False
     idle: bool = False
@@ -84,6 +88,8 @@ class Cell:
                 self.started.set()
             case "cave_reply":
                 self.end = message.content
+            case "cave_observed":
+                self.noted[str(message.content.get("text", ""))] = None
             case _:
                 self.outputs.add(message)
                 self._tell(message)
@@ -142,7 +148,16 @@ def executed(run: Cell, tape: Tape, *, death: Death | None = None, whole: bool =
         full_size=outputs.size if outputs.clipped else 0,
         full_text=text if outputs.clipped else None,
         bound=str(end.get("bound") or ""),
+        observed=_observed(run, end),
     )
+
+
+def _observed(run: Cell, end: dict[str, Any]) -> tuple[str, ...]:
+    """What the cell did to the world: by the notes before, and by what its end tells."""
+    told = end.get("observed")
+    texts = [*run.noted, *(told if isinstance(told, list) else [])]
+    lines = (" ".join(clean(str(text)).split())[:_LONGEST] for text in texts)
+    return tuple(dict.fromkeys(line for line in lines if line))[:_MOST]
 
 
 def _reread(run: Cell, tape: Tape, *, upto: int | None) -> Outputs:
@@ -154,6 +169,7 @@ def _reread(run: Cell, tape: Tape, *, upto: int | None) -> Outputs:
             break
     run.end = run.end or found.end
     run.last = max(run.last, found.last)
+    run.noted = run.noted | found.noted
     # a smaller spool means a full disk: then the wire knows more
     return found.outputs if found.outputs.size >= run.outputs.size else run.outputs
 
@@ -197,7 +213,14 @@ def delta_of(value: Any) -> Delta:
         variables_of(value.get("added")),
         variables_of(value.get("changed")),
         tuple(map(str, removed)) if isinstance(removed, list) else (),
+        _prints(value.get("added")) | _prints(value.get("changed")),
     )
+
+
+def _prints(rows: Any) -> dict[str, str]:
+    rows = rows if isinstance(rows, list) else []
+    found = [row for row in rows if isinstance(row, dict) and "name" in row]
+    return {str(row["name"]): str(row["print"])[:64] for row in found if row.get("print")}
 
 
 def variables_of(rows: Any) -> tuple[Variable, ...]:
