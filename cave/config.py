@@ -251,8 +251,11 @@ class Options:
     seed: str | Path | None = None
     allow_pickle: bool | None = None
     skills: Sequence[Any] | None = None
+    resume: str | None = None
 
     def __post_init__(self) -> None:
+        if self.resume not in {None, "auto", "ask", "never"}:
+            raise ConfigError(f"resume is {self.resume!r}, not 'auto', 'ask' or 'never'")
         every: object = self.snapshot_every
         if every is not None and (not isinstance(every, int) or every < 1):
             raise ConfigError(f"snapshot_every is {every!r}, not a number of cells, 1 or more")

@@ -45,6 +45,9 @@ class Conversation:
     async def _ready(self, *, news: bool) -> Kernel: ...
 
     @abstractmethod
+    async def _again(self, kernel: Kernel) -> Cell | None: ...
+
+    @abstractmethod
     async def _keep_all(self) -> None: ...
 
     @abstractmethod
@@ -126,17 +129,21 @@ class Conversation:
         budget: config.Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
-        """Go on with what was cut or waits: a turn, or a person's cell that still runs.
+        """Go on with what was cut or waits: a turn; a person's cell that still runs, that a
+        death has cut, or that stopped at an effect in doubt which is settled now.
 
         None when nothing waits.
         """
         async with self._operation(on_event) as news:
             self._require_settled()
             running = self._fold.running
-            await self._ready(news=news or running is not None)
+            kernel = await self._ready(news=news or running is not None)
             turn = self._fold.turn or self._fold.waiting
+            again = None
+            if turn is None or self._fold.cut.stopped is not None:
+                again = await self._again(kernel)
             if turn is None:
-                return self._fold.cells.get(running.cell) if running else None
+                return again or (self._fold.cells.get(running.cell) if running else None)
             operator = self._require_operator()
             if self._fold.turn is None:
                 await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))

@@ -15,6 +15,7 @@ from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
 from cave.kernel import values
+from cave.lineage import Lineage
 from cave.loop import Work
 from cave.operations import Operations, carried
 from cave.ports import Declared, Holder, Kernel
@@ -36,6 +37,7 @@ class Effects:
     _journal: Journal
     _fold: History
     _work: Work
+    _lineage: Lineage
 
     @abstractmethod
     def _operation(self) -> AbstractAsyncContextManager[bool]: ...
@@ -55,6 +57,7 @@ class Effects:
             encode=values.encode,
         )
         self._broker = broker.Broker(pen, self)
+        self._work.supply.meet = self._meet
 
     # -- skills ------------------------------------------------------------------------------
 
@@ -82,6 +85,11 @@ class Effects:
             return found
         return next((s for s in self._registry.functions if s.name == name), None)
 
+    def _meet(self, kernel: Kernel) -> None:
+        """Answer the calls of this kernel's cells from now on, also of one that runs already."""
+        self._defined |= {(s.name, s.hash): s for s in self._registry.functions}
+        kernel.on_call = self._broker.answer
+
     async def _offer(self, kernel: Kernel) -> None:
         """Let the kernel's cells call the skills of now; says once when they are others."""
         functions = self._registry.functions
@@ -89,7 +97,6 @@ class Effects:
         names = {ref.name for ref in now}
         gone = [ref for ref in self._fold.skills.values() if ref.name not in names]
         told = (self._work.supply.number, (*now, *gone))
-        kernel.on_call = self._broker.answer
         if told == self._told or not told[1]:
             return
         self._defined |= {(s.name, s.hash): s for s in functions}
@@ -98,6 +105,8 @@ class Effects:
         ]
         lease = self._journal.lease
         await kernel.define([*here, *map(_missing, gone)], lease=lease)
+        if not self._fold.lasting.latest and self._lineage.on:
+            await self._lineage.take(kernel, self._work.supply.number)  # what cell 1 begins with
         if any(self._fold.skills.get(ref.name) != ref for ref in now):
             await self._journal.append(SkillsOffered(skills=(*now, *gone)))
         self._told = told

@@ -231,6 +231,8 @@ class KernelEnded(Event):
     status: int | None = None
     detail: str = ""
     lost: tuple[Variable, ...] = ()
+    alone: bool = False
+    """Whether the host that used it lived on and saw it end."""
 
 
 @_event
@@ -310,6 +312,15 @@ class CellStarted(Event):
     kernel: int = 0
     timeout: float | None = None
     """Seconds until it is stopped; None means no limit."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResumed(Event):
+    """A cell is sent to the kernel again, from its start: its effects come from the ledger."""
+
+    cell: int
+    kernel: int
 
 
 @_event
@@ -452,6 +463,21 @@ class Restored(Event):
     seconds: float = 0.0
     undone: tuple[int, ...] = ()
     """Cells that had ended later, where nobody asked to go back."""
+    standing: tuple[Note, ...] = ()
+    """Effects of later cells, which stand all the same."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered(Event):
+    """What a death had cut was run again as far as that was safe."""
+
+    cells: tuple[int, ...] = ()
+    """Those that ran again, in their order."""
+    left: tuple[tuple[int, str], ...] = ()
+    """Cells that did not, and why."""
+    notes: tuple[Note, ...] = ()
+    """Names that are not what they were, and effects that were not reached again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from cave.events import (
     Decision,
     Event,
     KernelEnded,
+    Recovered,
     Restored,
     SnapshotCommitted,
     SnapshotFailed,
@@ -29,6 +30,7 @@ from cave.events import (
 )
 from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
+from cave.replay import Plan
 from cave.report import Diff, RestoreReport, Snapshot
 from cave.session import RAISE, AsyncSession
 from cave.skills import Registry
@@ -215,6 +217,14 @@ class Session:
         """Say what became of an effect in doubt: `done` (with its result), `not_done` (it is
         called when its cell is gone on with), `give_up` (it never is)."""
         return self._wait(self._inner.settle(id, decision, result=result))
+
+    def plan(self) -> Plan:
+        """What `recover()` would do with the cells that a death has cut, in words."""
+        return self._wait(self._inner.plan())
+
+    def recover(self) -> Recovered:
+        """Run again what a death has cut, as far as that is safe."""
+        return self._wait(self._inner.recover())
 
     # -- values ------------------------------------------------------------------------------
 
@@ -407,6 +417,7 @@ def open(
     snapshot_every: int | None = None,
     seed: str | Path | None = None,
     allow_pickle: bool | None = None,
+    resume: str | None = None,
 ) -> Session:
     """Create the session `name`, or resume it with the same objects. Never calls a model.
 
@@ -419,7 +430,9 @@ def open(
     (the default: a snapshot after every `snapshot_every` cells), "live" (none at all) or
     "snapshot" (the kernel ends after each turn). `seed` is a file that `s.export("x.dill")`
     or dill wrote, which a new session starts with; reading it runs code, so
-    `allow_pickle=True` must be given.
+    `allow_pickle=True` must be given. `resume` says what follows when kernel and host have
+    died: "auto" (the default) runs again what was cut where that is safe, "ask" and "never"
+    leave it to `s.resume()`.
     Raises `ConfigError`, `KernelStartError`, `StoreError`.
     """
     options = Options(
@@ -434,6 +447,7 @@ def open(
         seed,
         allow_pickle,
         tuple(skills),
+        resume,
     )
     with _lock:
         at = home.at(store=store)
@@ -472,6 +486,7 @@ def open_async(
     snapshot_every: int | None = None,
     seed: str | Path | None = None,
     allow_pickle: bool | None = None,
+    resume: str | None = None,
 ) -> AsyncSession:
     """`open` for code with its own event loop: `async with cave.open_async(name) as s:`."""
     options = Options(
@@ -486,6 +501,7 @@ def open_async(
         seed,
         allow_pickle,
         tuple(skills),
+        resume,
     )
     return AsyncSession(home.at(store=store), name, options)
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cave.cut import Cut
 from cave.errors import CellError
 from cave.events import (
     CellFinished,
+    CellResumed,
     CellStarted,
     EffectIntent,
     EffectResult,
@@ -24,6 +26,7 @@ from cave.events import (
     KernelEnded,
     KernelStarted,
     OutputLate,
+    Recovered,
     Restored,
     SessionOpened,
     SkillRef,
@@ -119,6 +122,8 @@ class History:
         self.waiting: OpenTurn | None = None
         """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
+        self.cut = Cut()
+        """What a death has cut, and may be run again."""
         self.lasting = Lasting()
         """The snapshots, and what of the namespace they would bring back."""
         self.held: dict[str, Variable] = {}
@@ -164,6 +169,7 @@ class History:
                 self.seq = event.seq
             self.lasting.feed(event)
             self.ledger.feed(event)
+            self.cut.feed(event)
             self._feed(event)
 
     def _feed(self, event: Event) -> None:
@@ -216,6 +222,10 @@ class History:
                 self._made_durable()
             case Restored():
                 self._restored(event)
+            case CellResumed() if event.cell in self._started:
+                self.running = replace(self._started[event.cell], kernel=event.kernel)
+            case Recovered() if event.cells or event.left:
+                self._note(event)
             case SkillsOffered():
                 self.skills |= {ref.name: ref for ref in event.skills}
             case EffectIntent() | EffectResult() | EffectSettled():
@@ -228,6 +238,8 @@ class History:
         entry = self.ledger.entries.get(event.effect)
         if entry is not None and (cell := self.cells.get(entry.intent.cell)) is not None:
             self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
+        if isinstance(event, EffectSettled):
+            self._note(event)
 
     def effects_of(self, cell: int) -> tuple[Effect, ...]:
         """The recorded calls of a cell."""
@@ -265,7 +277,8 @@ class History:
         for name in event.delta.removed:
             self.variables.pop(name, None)
         self.usage += Usage(cells=1, seconds=event.seconds)
-        if self.turn is None or started.turn != self.turn.n:
+        known = event.cell in self.cells  # it ran again: `Recovered` tells of that
+        if not known and (self.turn is None or started.turn != self.turn.n):
             self._note(event)
         self.cells[event.cell] = self.cell_of(started, event)
 

@@ -20,6 +20,7 @@ from cave.events import (
     CellFinished,
     CellOrigin,
     CellOutput,
+    CellResumed,
     CellStarted,
     Fault,
     InterruptSent,
@@ -112,16 +113,29 @@ async def run_cell(
     if work.stop.wished.is_set():  # while its kernel came up, or it was being written
         await journal.append(never_sent(n, "it was interrupted before it began"), sync=work.sync)
         return journal.history.cells[n]
+    return await _send(work, kernel, started)
+
+
+async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
+    """Run a cell that a death cut once more, from its start and under its number."""
+    journal = work.journal
+    await journal.append(CellResumed(cell=n, kernel=work.supply.number))
+    assert journal.history.running is not None
+    return await _send(work, kernel, journal.history.running)
+
+
+async def _send(work: Work, kernel: Kernel, started: CellStarted) -> Cell:
+    journal, n = work.journal, started.cell
     failpoints.hit("cell.before_send")
     executed = await kernel.execute(
-        source,
+        started.source,
         cell=n,
         lease=journal.lease,
-        timeout=timeout,
+        timeout=started.timeout,
         on_output=_publisher(journal, n),
     )
     failpoints.hit("cell.before_finish")
-    await _end_cell(work, kernel, n, executed, turn)
+    await _end_cell(work, kernel, n, executed, started.turn)
     return journal.history.cells[n]
 
 
@@ -149,7 +163,7 @@ async def _end_cell(
     asked = await lineage.ask(kernel, n) if due else None  # written while the end is journaled
     await journal.append(*late, event, sync=sync and not due, last=last and not due)
     if death is not None:
-        await work.supply.bury(death)
+        await work.supply.bury(death, alone=True)
         return
     kernel.ack(journal.history.spool)
     if due:
@@ -329,7 +343,9 @@ async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished 
                 step=turn.asked,
                 timeout=timeout,
             )
-            return await _interrupted(work) if cell.status == "interrupted" else None
+            if cell.status == "interrupted":
+                return await _interrupted(work)
+            return await _in_doubt(work)
 
 
 def _last_text(work: Work) -> str:
@@ -341,6 +357,18 @@ def _last_text(work: Work) -> str:
 
 async def _interrupted(work: Work) -> TurnFinished:
     return await _finish(work, "interrupted", reason="interrupted; go on with s.resume()")
+
+
+async def _in_doubt(work: Work) -> TurnFinished | None:
+    """The end of the turn while a person has to say what became of an effect."""
+    waiting = [entry.id for entry in work.journal.history.ledger.in_doubt()]
+    if not waiting:
+        return None
+    reason = (
+        f"nobody knows whether {', '.join(waiting)} was done; look at s.in_doubt, type "
+        f"s.settle({waiting[0]!r}, ...), then s.resume()"
+    )
+    return await _finish(work, "needs_decision", reason=reason)
 
 
 async def _make_durable(work: Work) -> None:

@@ -117,6 +117,8 @@ class Supply:
     kernel: Kernel | None = None
     number: int = 0
     """Which kernel of the session `kernel` is."""
+    meet: Callable[[Kernel], None] = lambda _: None
+    """Called with each kernel before anything is asked of it: its cells may be calling."""
     late: list[SpooledOutput | SpooledCell] = field(default_factory=list)
     """Output of cells that had ended, and foreign cells, not journaled yet."""
 
@@ -137,6 +139,12 @@ class Supply:
             await self._bring_back()
         assert self.kernel is not None
         return self.kernel
+
+    async def look(self) -> None:
+        """Journal how the kernel ended, if it did; starts none."""
+        await self._let_go_of_stale()
+        if self.kernel is None and self.journal.history.kernel is not None:
+            await self._adopt(self.journal.history.kernel.kernel)
 
     async def _bring_back(self) -> None:
         """Restore the latest snapshot into a new kernel, without what has ended others."""
@@ -174,6 +182,7 @@ class Supply:
             await self.bury(found or Death(pid=0, reason="died", detail="its record is gone"))
         else:
             self.kernel, self.number = found, number
+            self.meet(found)
 
     async def _start(self) -> None:
         self.lineage.prepare()
@@ -196,6 +205,7 @@ class Supply:
             await kernel.end(reason="closed")
             raise
         self.kernel, self.number = kernel, number
+        self.meet(kernel)
         await kernel.catch_up(lease=self.journal.lease, after=0, running=None)
 
     async def _unclaimed(self) -> tuple[int, Kernel | None]:
@@ -270,8 +280,11 @@ class Supply:
             if events := await self._events_of(entry):
                 await self.journal.append(*events)
 
-    async def bury(self, death: Death) -> KernelEnded:
-        """Journal the death of the kernel, the cell that it cut, and every lost name."""
+    async def bury(self, death: Death, *, alone: bool = False) -> KernelEnded:
+        """Journal the death of the kernel, the cell that it cut, and every lost name.
+
+        `alone`: this process had sent the cell, and saw the kernel die under it.
+        """
         history = self.journal.history
         if self.kernel is not None:
             await self.kernel.detach()
@@ -292,6 +305,7 @@ class Supply:
             status=death.status,
             detail=death.detail,
             lost=lost,
+            alone=alone,
         )
         await self.journal.append(ended, sync=True)
         return ended

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cave import __version__, config, home, loop, wishes
+from cave.aftermath import Aftermath
 from cave.config import Options, portable_name
 from cave.conversation import Conversation
 from cave.display import VarTable
@@ -64,7 +65,7 @@ RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-class AsyncSession(Effects, Conversation, TimeTravel, Record):
+class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
     def __init__(self, at: home.Home, name: str, options: Options) -> None:
@@ -268,7 +269,7 @@ class AsyncSession(Effects, Conversation, TimeTravel, Record):
         kernel = await self._work.supply.ready(news=news)
         kernel.on_late = kernel.on_foreign = self._came_late
         await self._offer(kernel)
-        return kernel
+        return await self._go_on(kernel)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

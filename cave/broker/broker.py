@@ -14,7 +14,7 @@ from cave.broker.pen import Pen, doubt_of
 from cave.broker.terms import ProbeCall, Terms, Work, fault_of, refusal, said
 from cave.errors import CaveError, Divergence, EffectInDoubt, LeaseLost, SkillError
 from cave.events import EffectIntent
-from cave.ledger import Entry, key_of
+from cave.ledger import Entry, Place, key_of
 from cave.ports import Caller, SkillAnswer, SkillCall
 from cave.skills import Skill
 
@@ -38,6 +38,9 @@ class Broker:
         """Effects that are being answered, by key."""
         self._diverged: dict[int, str] = {}
         """Cells that called something else than the first time, and what is said of it."""
+        self._reached: set[Place] = set()
+        """Places that the newest cell has called from."""
+        self._newest = 0
 
     async def quiet(self) -> None:
         """Wait until no call is under way."""
@@ -47,10 +50,22 @@ class Broker:
     def began(self, cell: int) -> None:
         """A cell begins, perhaps again: it may go its old road."""
         self._diverged.pop(cell, None)
+        self._reached.clear()
 
     def diverged(self, cell: int) -> str:
         """What a cell called that it had not called before; empty when it kept to its road."""
         return self._diverged.get(cell, "")
+
+    def _reach(self, place: Place) -> None:
+        if place[0] != self._newest:
+            self._newest = place[0]
+            self._reached.clear()
+        self._reached.add(place)
+
+    def unreached(self, cell: int) -> list[Entry]:
+        """Effects that a cell had the first time, and has not come to again."""
+        entries = self._pen.journal.history.ledger.of_cell(cell)
+        return [entry for entry in entries if entry.place not in self._reached]
 
     async def answer(self, call: SkillCall, caller: Caller) -> SkillAnswer:
         """What the cell gets. Raises `LeaseLost` when the next owner is to answer."""
@@ -99,6 +114,7 @@ class Broker:
 
     async def _effect(self, work: Work) -> SkillAnswer:
         entry = work.entry = self._pen.journal.history.ledger.at(work.place)
+        self._reach(work.place)
         if entry is not None:
             self._check_same(entry, work)
             if (known := await self._known(entry, work)) is not None:

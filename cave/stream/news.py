@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from cave.events import (
     CellFinished,
+    EffectSettled,
     Event,
     KernelEnded,
     OutputLate,
+    Recovered,
     Restored,
     ValuesDeleted,
     ValuesPut,
@@ -40,7 +42,7 @@ def news(
     kept = [
         line
         for at, (e, line) in enumerate(lines)
-        if at >= cut or isinstance(e, KernelEnded | Restored)
+        if at >= cut or isinstance(e, KernelEnded | Restored | Recovered)
     ]
     if not kept:
         return ""
@@ -69,12 +71,34 @@ def _told(history: History, event: Event, *, described: bool = True) -> str:
         case OutputLate():
             text = clip(plain(text_of(event.outputs)).strip("\n"), LATE)
             return f"cell {event.cell} printed after its end: {text}" if text else ""
+        case _:
+            return _told_of_death(event)
+
+
+def _told_of_death(event: Event) -> str:
+    """How a kernel ended, what came back, and what a person decided of it."""
+    match event:
         case KernelEnded():
             return ended(event)
         case Restored():
             return restored(event)
+        case Recovered():
+            return recovered(event)
+        case EffectSettled():
+            return f"the person said of effect {event.effect}: {event.decision}"
         case _:
             return ""
+
+
+def recovered(event: Recovered) -> str:
+    """Which cells ran again after a death, and what differs now."""
+    lines = []
+    if event.cells:
+        ran = ", ".join(map(str, event.cells))
+        lines.append(f"run again after that, effects answered from the ledger: cell {ran}")
+    lines += [f"cell {n} was not run again: {one_line(why, 300)}" for n, why in event.left]
+    lines += [f"{note.kind}: {note.name} ({note.type}): {note.reason}" for note in event.notes]
+    return "\n  ".join(lines[:NEWS])
 
 
 def ended(event: KernelEnded) -> str:

@@ -1,0 +1,77 @@
+"""What a death has cut: the cell that ran, and cells whose work no snapshot has.
+
+A part of the fold of the journal (see `cave.history`): fed every durable event once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cave.events import (
+    CellFinished,
+    CellResumed,
+    CellStarted,
+    Event,
+    KernelEnded,
+    Recovered,
+    Restored,
+    ValuesDeleted,
+    ValuesPut,
+)
+
+DOUBTS = frozenset({"EffectInDoubt"})
+"""Errors that stop a cell until a person has settled something."""
+
+
+class Cut:
+    """Cells that may be run again, until the namespace has moved on without them."""
+
+    def __init__(self) -> None:
+        self.cell: int | None = None
+        """The cell that a death cut."""
+        self.alone = True
+        """Whether its kernel died and its host lived."""
+        self.undone: tuple[int, ...] = ()
+        """Cells that had ended, and whose work went with the kernel."""
+        self.stopped: int | None = None
+        """The cell that stopped at an effect in doubt."""
+        self.runs: Counter[int] = Counter()
+        """How often cells were sent again."""
+        self.told = False
+        """Whether it was decided already what of it runs by itself."""
+
+    def feed(self, event: Event) -> None:
+        """Take in one durable event."""
+        match event:
+            case CellStarted() | ValuesPut() | ValuesDeleted():
+                self._move_on()
+            case CellResumed():
+                self.runs[event.cell] += 1
+            case CellFinished():
+                self._finished(event)
+            case KernelEnded():
+                self.alone, self.told = event.alone, False
+            case Recovered():
+                self.told = True
+            case Restored() if event.reason == "asked":
+                self._move_on()
+            case Restored():
+                self.undone, self.stopped = event.undone, None
+            case _:
+                pass
+
+    def _move_on(self) -> None:
+        self.cell, self.stopped, self.undone = None, None, ()
+
+    def _finished(self, event: CellFinished) -> None:
+        n, error = event.cell, event.error
+        self.undone = tuple(other for other in self.undone if other != n)
+        self.cell = n if event.status == "died" else None if self.cell == n else self.cell
+        doubt = event.status == "error" and error is not None and error.name in DOUBTS
+        self.stopped = n if doubt else None
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """All that would have to run again, in order."""
+        cut = () if self.cell is None else (self.cell,)
+        return (*(n for n in self.undone if n != self.cell), *cut)
