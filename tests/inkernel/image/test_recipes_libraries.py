@@ -352,7 +352,7 @@ CASES = {
         """
         import os
         from tests import _inkernel
-        cave = _inkernel.load('image.plugins').facade
+        cave = _inkernel.load('image.plugins')
         del _inkernel
         os.environ['CASE_HERE'] = '1'
 
