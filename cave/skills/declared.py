@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import textwrap
+import tokenize
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -239,7 +240,7 @@ def _source(function: types.FunctionType) -> Any:
     """Its text; where there is none, its code."""
     try:
         return textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError, SyntaxError):
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
         return _code(function.__code__)
 
 

@@ -20,6 +20,7 @@ import cave
 
 ROOT = Path(__file__).parents[2]
 DATA = "cave_runtime-0.1.0.data"
+EXTRAS = {"all", "charts", "excel", "local", "openai", "pdf"}
 INFO = "cave_runtime-0.1.0.dist-info"
 KERNELSPEC = f"{DATA}/data/share/jupyter/kernels/cave-python"
 
@@ -92,9 +93,10 @@ def test_metadata_names_what_is_needed(wheel: Path) -> None:
     assert metadata["Name"] == "cave-runtime"
     assert metadata["License-Expression"] == "MIT"
     assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
-    assert set(metadata.get_all("Provides-Extra", [])) == {"all", "excel", "local", "openai"}
+    assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS
     base = [r for r in metadata.get_all("Requires-Dist", []) if "extra ==" not in r]
-    assert not [r for r in base if r.startswith(("openai", "openpyxl", "xllamacpp", "pytest"))]
+    of_extras = ("altair", "matplotlib", "openai", "openpyxl", "pypdf", "xllamacpp", "pytest")
+    assert not [r for r in base if r.startswith(of_extras)]
 
 
 @pytest.fixture(scope="module")

@@ -83,3 +83,14 @@ def test_check_names_every_fault_and_exits_with_one(tmp_path: Path, write: Write
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "there is no such file" in run("check", str(empty), code=1).stdout
+
+
+def test_every_verb_and_flag_is_in_the_readme() -> None:
+    """The README names what `cave skills` understands."""
+    from cave.cli.skills import skills
+
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    for name, verb in skills.commands.items():
+        assert f"cave skills {name}" in text
+        flags = [flag for option in verb.params for flag in option.opts if flag.startswith("--")]
+        assert not [flag for flag in flags if flag not in text]
