@@ -100,11 +100,8 @@ class Effects:
         if told == self._told or not told[1]:
             return
         self._defined |= {(s.name, s.hash): s for s in functions}
-        here = [
-            Declared(s.declaration(), s.function if s.runs == "kernel" else None) for s in functions
-        ]
-        lease = self._journal.lease
-        await kernel.define([*here, *map(_missing, gone)], lease=lease)
+        declared = [*map(_declared, functions), *map(_missing, gone)]
+        await kernel.define(declared, lease=self._journal.lease)
         if not self._fold.lasting.latest and self._lineage.on:
             await self._lineage.take(kernel, self._work.supply.number)  # what cell 1 begins with
         if any(self._fold.skills.get(ref.name) != ref for ref in now):
@@ -170,7 +167,7 @@ def read_value(stored: StoredValue, home: Home) -> Any:
 
 
 def _declared(skill: Skill) -> Declared:
-    return Declared(skill.declaration(), skill.function if skill.runs == "kernel" else None)
+    return Declared(skill.declaration(), skill.carried if skill.runs == "kernel" else None)
 
 
 def _missing(ref: SkillRef) -> Declared:

@@ -37,6 +37,8 @@ class _Verbs(click.Group):
         "ask": "work",
         "run": "work",
         "resume": "work",
+        "recover": "decide",
+        "settle": "decide",
         "put": "work",
         "get": "work",
         "ls": "look",
