@@ -5,7 +5,7 @@
         \"\"\"Post one adjusting entry.\"\"\"
         return erp.post(entry, idempotency_key=ctx.idempotency_key)
 
-`declared` has the decorator and `Skill`; `arguments`, `annotations` and `strictness` check
+`declared` has the decorator and `Skill`; `arguments` and `annotations` check
 what a call is given; `folder` and `frontmatter` read Agent Skills; `loading`, `registry` and
 `discovery` find them. Nothing here starts a kernel or keeps a journal: the session does.
 """

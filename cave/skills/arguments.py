@@ -283,7 +283,7 @@ def _compiled(fields: Mapping[str, Any]) -> tuple[SchemaValidator, dict[str, Any
     from pydantic_core import SchemaValidator
     from typing_extensions import TypedDict
 
-    from cave.skills.strictness import strict
+    from cave.inkernel.strictness import strict
 
     shape = TypedDict("Arguments", dict(fields))  # type: ignore[misc]  # noqa: UP013 -- made at run time
     shape.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
