@@ -172,6 +172,19 @@ def test_doctor_runs_outside_the_repo(installed: Path, home: Path) -> None:
     assert run(installed, home, "cave", "doctor").strip()
 
 
+def test_bundled_skills_are_found_outside_the_repo(installed: Path, home: Path) -> None:
+    """`cave skills list` finds those in the wheel, and `show` reads one."""
+    rows = json.loads(run(installed, home, "cave", "skills", "list", "--json"))
+    assert {row["name"] for row in rows if row["source"] == "bundled"} == {
+        "charts",
+        "dataframes",
+        "files",
+        "reconcile",
+        "sql",
+    }
+    assert "match_tables" in run(installed, home, "cave", "skills", "show", "reconcile")
+
+
 def test_demo_runs_outside_the_repo(installed: Path, home: Path, sessions: None) -> None:
     """`cave demo` works on the data in the wheel, with no key and no model: it says that it is
     scripted, repairs an error, shows each cell once, and leaves no session behind."""
