@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import hmac
+import json
 import os
 import queue
 import secrets
@@ -18,7 +20,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zmq.eventloop.zmqstream import ZMQStream
+import zmq
+from jupyter_client.session import DELIM
 
 from . import objects
 
@@ -26,14 +29,14 @@ if TYPE_CHECKING:
     from .kernel import Kernel, Message
 
 _EOF = "\x04"
+_pack = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Call:
     """One message to the host that wants an answer."""
 
-    def __init__(self, content: Message, parent: Message, frames: Sequence[bytes]) -> None:
+    def __init__(self, content: Message, frames: Sequence[bytes]) -> None:
         self.content = content
-        self.parent = parent
         self.frames = frames
         self.answered: Callable[[Message], None] = _forget
 
@@ -59,8 +62,8 @@ class Calls:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._loop = kernel.shell_channel_thread.io_loop
-        self._stream: Any = None
+        self._loop: asyncio.AbstractEventLoop = kernel.shell_channel_thread.io_loop.asyncio_loop
+        self._socket: Any = kernel.stdin_socket
         self._host: bytes | None = None
         self._inline = False
         """Whether the door is gone: all goes through the channel."""
@@ -68,18 +71,18 @@ class Calls:
         self._left: set[str] = set()
         """Effects that were interrupted while they waited for leave."""
         self._asked: dict[bytes, queue.SimpleQueue[str]] = {}
-        self._loop.add_callback(self._attach)
+        self._loop.call_soon_threadsafe(self._attach)
 
     def _attach(self) -> None:
-        self._stream = ZMQStream(self._kernel.stdin_socket, self._loop)
-        self._stream.on_recv(self._receive)
+        self._loop.add_reader(self._socket.fileno(), self._arrive)
+        self._arrive()
 
     # -- asking the host ---------------------------------------------------------------------
 
     def make(self, content: Message, parts: Sequence[Any] = ()) -> Call:
         """A call with its parcel, which does not change any more."""
         frames = self._packed(content, parts, self._kernel.settings.door.lend)
-        return Call(content, self._kernel.get_parent("shell"), frames)
+        return Call(content, frames)
 
     def _packed(
         self, content: Message, parts: Sequence[Any], keep: Callable[[str, int], None]
@@ -136,7 +139,7 @@ class Calls:
     def tell(self, call: Call) -> None:
         """Send without waiting; it is sent again until a host has answered."""
         self._open[call.id] = call
-        self._loop.add_callback(self._send_call, call)
+        self._loop.call_soon_threadsafe(self._send_call, call)
 
     def _leave(self, call: Call) -> None:
         """Nobody waits for the answer any more."""
@@ -147,7 +150,9 @@ class Calls:
         if phase == "begin":
             self._left.add(call.content["call"])
         self._close(call)
-        self._loop.add_callback(self._send, "cave_call_cancel", {"call": call.content["call"]})
+        self._loop.call_soon_threadsafe(
+            self._send, "cave_call_cancel", {"call": call.content["call"]}
+        )
 
     def _close(self, call: Call) -> None:
         self._open.pop(call.id, None)
@@ -158,36 +163,51 @@ class Calls:
 
     def _send_call(self, call: Call) -> None:
         if call.id in self._open:
-            self._send("cave_call", call.content, call.frames, call.parent)
+            self._send("cave_call", call.content, call.frames)
 
-    def _send(
-        self,
-        kind: str,
-        content: Message,
-        buffers: Sequence[bytes] = (),
-        parent: Message | None = None,
-    ) -> None:
-        if self._host is not None:
-            session = self._kernel.session
-            session.send(
-                self._stream, kind, content, parent, ident=[self._host], buffers=list(buffers)
-            )
-
-    def _receive(self, frames: list[Any]) -> None:
-        session = self._kernel.session
-        try:
-            (ident, *_), rest = session.feed_identities(frames)
-            message = session.deserialize(rest)
-        except Exception as exc:  # another client's; whatever it is, ours go on
-            self._kernel.log.warning("a message on stdin cannot be read: %r", exc)
+    def _send(self, kind: str, content: Message, buffers: Sequence[bytes] = ()) -> None:
+        if self._host is None:
             return
+        header = {"msg_type": kind, "msg_id": secrets.token_hex(8)}
+        parts = [_pack(part).encode() for part in (header, {}, {}, content)]
+        signature = self._kernel.session.sign(parts)
+        self._socket.send_multipart([self._host, DELIM, signature, *parts, *buffers])
+        self._arrive()  # sending may use up the edge that announced a message
+
+    def _arrive(self) -> None:
+        """Take in what has come, without Jupyter's `Session`, which is ten times slower."""
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                ident, message = self._read(frames)
+            except (ValueError, KeyError, TypeError, RecursionError) as exc:
+                self._kernel.log.warning("a message on stdin cannot be read: %r", exc)
+                continue
+            self._receive(ident, message)
+
+    def _read(self, frames: list[bytes]) -> tuple[bytes, Message]:
+        at = frames.index(DELIM)
+        signature, *parts = frames[at + 1 : at + 6]
+        if not hmac.compare_digest(signature, self._kernel.session.sign(parts)):
+            raise ValueError("bad signature")
+        header, _, metadata, content = map(json.loads, parts)
+        kind, buffers = header["msg_type"], frames[at + 6 :]
+        if not isinstance(content, dict) or not isinstance(metadata, dict):
+            raise TypeError("a part is not an object")
+        made = {"msg_type": kind, "metadata": metadata, "content": content, "buffers": buffers}
+        return frames[0], made
+
+    def _receive(self, ident: bytes, message: Message) -> None:
         kind = message["msg_type"]
         if kind == "input_reply":
-            if (asked := self._asked.pop(bytes(ident), None)) is not None:
+            if (asked := self._asked.pop(ident, None)) is not None:
                 asked.put(str(message["content"].get("value", "")))
         elif kind == "cave_serve_request":
-            self._serve_from_now_on(bytes(ident), message)
-        elif bytes(ident) == self._host and self._kernel.heeds(message):
+            self._serve_from_now_on(ident, message)
+        elif ident == self._host and self._kernel.heeds(message):
             self._take(message)
 
     def _serve_from_now_on(self, ident: bytes, message: Message) -> None:
@@ -246,7 +266,7 @@ class Calls:
             "error": {**why, "traceback": "", "bases": ["KeyboardInterrupt"]},
             "ran": False,
         }
-        self.tell(Call(end, {}, ()))
+        self.tell(Call(end, ()))
 
     # -- notes and visits, in the thread that waits ------------------------------------------
 
@@ -283,7 +303,7 @@ class Calls:
 
     def _visited(self, message: Message, reply: Message, frames: Sequence[bytes] = ()) -> None:
         asked = {key: message["content"].get(key) for key in ("call", "phase", "visit")}
-        self._loop.add_callback(self._send, "cave_call_visited", {**asked, **reply}, frames)
+        self._loop.call_soon_threadsafe(self._send, "cave_call_visited", {**asked, **reply}, frames)
 
     # -- asking a person ---------------------------------------------------------------------
 
@@ -299,9 +319,10 @@ class Calls:
 
         def send() -> None:
             session = self._kernel.session
-            session.send(self._stream, "input_request", content, parent, ident=[client])
+            session.send(self._socket, "input_request", content, parent, ident=[client])
+            self._arrive()
 
-        self._loop.add_callback(send)
+        self._loop.call_soon_threadsafe(send)
         try:
             value = typed.get()
         except KeyboardInterrupt:
