@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from cave import failpoints
 from cave.errors import KernelDied, LeaseLost
 from cave.events import EndReason, Output, Variable
 from cave.image import Load, Note
@@ -147,6 +148,7 @@ class Kernel:
             "stop_on_error": False,
         }
         self._client.start(run, content, {"cave": {"lease": lease, "cell": cell}})
+        failpoints.hit("cell.after_send")
         try:
             return await self._follow(run, timeout)
         finally:
