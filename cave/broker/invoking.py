@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from cave.skills.outcome import finish, finish_async
+from cave.skills import finish, finish_async
 
 _PATIENCE = 1.0
 """Seconds that a cancelled function has to end."""

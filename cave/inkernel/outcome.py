@@ -2,7 +2,7 @@
 
 A generator yields what is shown while it works; its value is what `return` gives. An async
 generator cannot return a value, so the last thing that it yields is its value, and of the
-others the texts are shown. (`cave.skills.outcome` says the same for the host.)
+others the texts are shown. The host reads outcomes with this file too.
 """
 
 from __future__ import annotations

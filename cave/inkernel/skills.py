@@ -65,7 +65,8 @@ class Usable:
     def __repr__(self) -> str:
         if self._skill is None:
             return f"<skill {self.__name__}, which the session does not have now>"
-        return f"<skill {self._skill.declaration.get('signature', self.__name__)}>"
+        kind = "async skill" if self._skill.is_async else "skill"
+        return f"<{kind} {self._skill.declaration.get('signature', self.__name__)}>"
 
 
 class SkillStandIn(Usable):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cave.kernel.values import Parcel
 
 _INLINE = 64 << 10
+_ID = 64
+"""Characters of a call's id."""
 _LONGEST = 100_000
 """Characters of a fault that are taken from a kernel."""
 Key = tuple[str, str]
@@ -142,8 +144,8 @@ class Calls:
         return Encoded("safe", bytes(parts[0]), tuple(parts[1:]))
 
     def _receive(self, message: Message) -> None:
-        receive = self._receivers.get(message.type)
-        if receive is not None and isinstance(message.content.get("call"), str):
+        receive, call = self._receivers.get(message.type), message.content.get("call")
+        if receive is not None and isinstance(call, str) and len(call) <= _ID:
             receive(message)
 
     # -- calls -------------------------------------------------------------------------------
@@ -310,7 +312,9 @@ class CallingCell:
         except Refused as exc:
             if exc.name == "KeyError":
                 raise UnknownName(f"no variable {name!r} in the session") from exc
-            raise NotPortable(f"{name!r}: {exc.text.partition('; type s.get')[0]}") from exc
+            if exc.name == "Unportable":
+                raise NotPortable(f"{name!r}: {exc.text.partition('; type s.get')[0]}") from exc
+            raise RuntimeError(f"{name!r} cannot be had: {exc.text}") from exc
         return await asyncio.to_thread(
             lambda: values.decode(self._calls.arrived(message), name=name)
         )

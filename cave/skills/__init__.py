@@ -12,13 +12,13 @@ what a call is given; `folder` and `frontmatter` read Agent Skills; `loading`, `
 
 from __future__ import annotations
 
+from cave.inkernel.outcome import finish, finish_async
 from cave.skills.arguments import Parameter
 from cave.skills.context import LocalRuntime, Runtime, SkillContext
 from cave.skills.declared import Skill, skill
 from cave.skills.discovery import Discovery, bundled, discover
 from cave.skills.folder import FolderSkill
 from cave.skills.loading import load
-from cave.skills.outcome import finish, finish_async
 from cave.skills.registry import Conflict, Registry, ShadowWarning
 
 __all__ = [

@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args, overload
 
 from cave import config
 from cave.errors import ConfigError, SkillError
+from cave.inkernel.outcome import finish, finish_async
 from cave.skills.annotations import Place, text_of
 from cave.skills.arguments import Arguments, Parameter
 from cave.skills.carried import carried
 from cave.skills.context import SkillContext
-from cave.skills.outcome import finish, finish_async
 
 Effect = Literal["none", "read", "write"]
 Runs = Literal["kernel", "host"]
