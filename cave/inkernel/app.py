@@ -31,6 +31,7 @@ from .door import Door
 from .idle import Idle
 from .image import facade, hidden
 from .kernel import Kernel
+from .observed import Observer
 from .output import Publisher, pack
 from .spool import Spool
 
@@ -150,6 +151,7 @@ class App(IPKernelApp):
         threads.remember_ours()
         threads.attribute()
         threads.plain_output_in_children()
+        self.kernel.observer = Observer(self.kernel)
         hidden.remember()
         facade.install()
         self._watch_idle()

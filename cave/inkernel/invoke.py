@@ -11,11 +11,13 @@ import inspect
 import secrets
 import sys
 import traceback
+import types
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import calls, checks, codec, lanes, objects, outcome
+from . import calls, checks, codec, lanes, objects, observed, outcome
 from .errors import SkillError, UnknownName, raised
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Skill:
     """A skill as this kernel knows it."""
 
     declaration: Mapping[str, Any]
-    function: Callable[..., Any] | None
+    function: types.FunctionType | None
     session: str = ""
     of_cell: bool = False
     """Whether a cell defined it."""
@@ -61,6 +63,7 @@ class Runtime:
         """The object called `name`. Raises `UnknownName`."""
         if name not in self._shell.user_ns:
             raise UnknownName(f"no variable {name!r} in the session")
+        self._shell.touched.add([name])  # what is got can be changed in place
         return self._shell.user_ns[name]
 
     def put(self, **values: Any) -> None:
@@ -158,7 +161,8 @@ def use(kernel: Kernel, skill: Skill, work: Steps) -> Any:
         while True:
             try:
                 if isinstance(step, Run):
-                    done = outcome.finish(_run(kernel, skill, step), print)
+                    with _seen(skill):
+                        done = outcome.finish(_run(kernel, skill, step), print)
                 else:
                     done = kernel.calls.wait(step)
             except BaseException as exc:
@@ -176,7 +180,8 @@ async def use_async(kernel: Kernel, skill: Skill, work: Steps) -> Any:
         while True:
             try:
                 if isinstance(step, Run):
-                    done = await outcome.finish_async(_run(kernel, skill, step), print)
+                    with _seen(skill):
+                        done = await outcome.finish_async(_run(kernel, skill, step), print)
                 else:
                     done = await kernel.calls.reply(step)
             except BaseException as exc:
@@ -187,8 +192,17 @@ async def use_async(kernel: Kernel, skill: Skill, work: Steps) -> Any:
         return end.value
 
 
+def _seen(skill: Skill) -> AbstractContextManager[None]:
+    """A skill with an effect is in the record: what it does is not the cell's own doing."""
+    return nullcontext() if skill.effect == "none" else observed.recorded()
+
+
 def _run(kernel: Kernel, skill: Skill, run: Run) -> Any:
     assert skill.function is not None
+    if skill.function.__globals__ is kernel.shell.user_ns:
+        kernel.shell.touched.ran(skill.function.__code__)
+        if skill.is_async:  # it may go on when the cell has ended
+            kernel.shell.touched.everything()
     signature = inspect.signature(skill.function)
     given = dict(run.arguments)
     if (name := skill.declaration.get("context")) is not None:

@@ -21,6 +21,7 @@ from . import facts, retention
 from .interrupts import Interrupts, signal_main_thread
 from .mend import Mender
 from .objects import Objects
+from .observed import Observer
 from .output import Publisher, Stream
 from .shell import CLIP, Place, Shell, Text, clip
 
@@ -90,6 +91,8 @@ class Kernel(IPythonKernel):
         self._ended: dict[str, Any] = {}
         self._bound: list[str] = []
         self._calls: Any = None
+        self.observer: Observer | None = None
+        """Notes what cells do to the world; from the kernel's start on."""
         self.skills: Any = None
         """What the host, and cells, have defined (`skills.Skills`); None before the first."""
         super().__init__(**kwargs)
@@ -291,6 +294,8 @@ class Kernel(IPythonKernel):
         self.publisher.follow(running.msg_id)
         if running.cell is not None:
             self._number(running.cell)
+        if self.observer is not None:
+            self.observer.begin(running.msg_id)
         try:
             await super().execute_request(stream, ident, parent)
         finally:
@@ -311,6 +316,7 @@ class Kernel(IPythonKernel):
             "seconds": round(time.time() - running.since, 6),
             "interrupted": self.interrupts.fired,
             **self._ended,
+            "observed": [] if self.observer is None else self.observer.end(),
         }
         publisher = self.publisher
 
@@ -413,6 +419,8 @@ class Kernel(IPythonKernel):
         """The namespace is that of a snapshot: long texts that it has bound are ours again."""
         names = [n for n in self.shell.user_ns if n[:8] == "_output_" and n[8:].isdecimal()]
         self._bound = sorted(names, key=lambda name: int(name[8:]))
+        if self.observer is not None:
+            self.observer.moved()
 
     def _leave_if_forked(self) -> None:
         if self.forked:  # a child of os.fork() that ran off the cell's end

@@ -46,6 +46,11 @@ def current() -> Lane:
     return _lane.get() or Lane(None, f"@{secrets.token_hex(8)}")
 
 
+def running() -> Lane | None:
+    """The lane of the running code; None when it belongs to no cell."""
+    return _lane.get()
+
+
 @contextlib.contextmanager
 def of_cell(cell: int | None, request: str) -> Iterator[None]:
     """What runs in the block is the cell's own code. Cells without a number have their

@@ -75,6 +75,11 @@ def remember_ours() -> None:
     _ours.update(threading.enumerate())
 
 
+def is_ours(ident: int) -> bool:
+    """Whether a live thread is one of the kernel's own."""
+    return any(thread.ident == ident for thread in _ours)
+
+
 def of_user() -> list[str]:
     """Names of the live threads that cells started and that do something."""
     frames = sys._current_frames()
