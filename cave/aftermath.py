@@ -45,7 +45,7 @@ class Aftermath:
         by_itself = self._options.resume in {None, "auto"} and not self._recovering
         if not by_itself or self._fold.cut.told:
             return kernel
-        wanted = replay.plan(self._fold, asked=False)
+        wanted = await self._planned(asked=False)
         if not wanted.cells:
             return kernel
         await replay.replay(self._work, self._broker, kernel, wanted)
@@ -56,7 +56,12 @@ class Aftermath:
         starts none."""
         async with self._operation():
             await self._work.supply.look()
-            return replay.plan(self._fold, asked=True)
+            return await self._planned(asked=True)
+
+    async def _planned(self, *, asked: bool) -> Plan:
+        for n in self._fold.cut.cells:
+            await self._broker.ask_about(n)
+        return replay.plan(self._fold, asked=asked)
 
     @carried
     async def recover(self) -> Recovered:
@@ -67,7 +72,7 @@ class Aftermath:
                 kernel = await self._ready(news=news)
             finally:
                 self._recovering = False
-            wanted = replay.plan(self._fold, asked=True)
+            wanted = await self._planned(asked=True)
             return await replay.replay(self._work, self._broker, kernel, wanted)
 
     async def _again(self, kernel: Kernel) -> Cell | None:
@@ -84,7 +89,7 @@ class Aftermath:
             return await rerun_cell(self._work, kernel, n)
         if cut.cell is None:
             return None
-        wanted = replay.plan(history, asked=True)
+        wanted = await self._planned(asked=True)
         await replay.replay(self._work, self._broker, kernel, wanted)
         return history.cells[cut.cell or wanted.cells[-1].cell]
 

@@ -188,6 +188,16 @@ class Broker:
             await asyncio.sleep(seconds)
         return await self._probed(entry, work) if terms.doubt == "probe" else None
 
+    async def ask_about(self, cell: int) -> None:
+        """Have a person asked about what a death has left open in this cell, where the skill
+        says so; what is under way here ends first."""
+        await self.quiet()
+        for entry in self._pen.journal.history.ledger.of_cell(cell):
+            intent = entry.intent
+            asks = intent.in_doubt == "ask" and intent.effect_kind == "write"
+            if asks and entry.state == "begun" and not self._kernel.asked_again(entry):
+                await self._pen.doubt(intent, _unknown(intent))
+
     def _until_over(self, intent: EffectIntent) -> float:
         if intent.runs == "kernel":
             return 0.0  # its kernel is dead: there are never two

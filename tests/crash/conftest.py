@@ -65,13 +65,18 @@ class Host:
         self.send(signal.SIGKILL)
         self.end()
 
-    def end(self, timeout: float = 60) -> int:
-        """Wait for its end; the exit status."""
+    def end(self, timeout: float = 60, *, keep: bool = False) -> int:
+        """Wait for its end; the exit status. `keep` leaves its output to `rest`."""
         self._process.join(timeout)
         code = self._process.exitcode
         assert code is not None, f"the host still runs after {timeout} s"
-        self._output.close()
+        if not keep:
+            self._output.close()
         return code
+
+    def rest(self) -> str:
+        """What it put out and nobody has read."""
+        return self._output.read()
 
 
 @pytest.fixture(scope="session")

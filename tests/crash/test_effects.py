@@ -1,0 +1,154 @@
+"""Kills around effects: the outside has each at most once, and once where it was done.
+
+Each round a host dies at a failpoint of a call, alone or with its kernel, or stands still while
+the kernel dies; the next one goes on with what was cut. `CAVE_CRASH_SEED` repeats a choice of
+rounds, `CAVE_CRASH_ROUNDS` sets their number; the product of all runs behind `scripts/crash`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import cave
+from cave import facade
+from cave.events import KernelStarted
+from cave.portal import portal
+
+from . import world
+from .conftest import Host, wait_until
+
+SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
+FULL = bool(os.environ.get("CAVE_CRASH_ROUNDS"))
+
+POINTS = {
+    "cell.before_send": world.KINDS,
+    "cell.after_send": world.KINDS,
+    "effect.before_intent": ["pay", "mail", "text", "stamp"],
+    "effect.after_intent": ["pay", "mail", "text", "stamp"],
+    "effect.before_call": ["pay", "mail", "text"],
+    "effect.after_call": ["pay", "mail", "text", "price"],
+    "effect.before_result": world.KINDS,
+    "effect.after_result": world.KINDS,
+    "cell.before_finish": world.KINDS,
+    "snapshot.after_image": world.KINDS,
+    "snapshot.mid_write": world.KINDS,
+    "snapshot.before_event": world.KINDS,
+}
+"""Failpoints, and the skills whose calls pass them."""
+VICTIMS = ("host", "both", "kernel")
+
+WORK = """
+from cave import failpoints
+from tests.crash import world
+s = cave.open('effects', skills=world.SKILLS)
+if 'log' not in s:
+    s.run('log = []').raise_for_error()
+failpoints.arm({point!r}, {action!r})
+cell = s.run({source!r})
+print('ended', cell.status)
+"""
+SOURCE = "item = {item!r}\nlog.append({call}(item))\nlog.append('after ' + item)"
+
+
+def rounds() -> list[tuple[str, str, str]]:
+    """Point, kind of skill and victim of each round: all of them, or each point a time or two."""
+    everything = [
+        (point, kind, victim)
+        for (point, kinds), victim in itertools.product(POINTS.items(), VICTIMS)
+        for kind in kinds
+    ]
+    chance = random.Random(SEED)
+    if FULL:
+        chance.shuffle(everything)
+        return everything
+    chosen = []
+    for point, kinds in POINTS.items():
+        chosen.append((point, chance.choice(kinds), chance.choice(VICTIMS)))
+    return chosen
+
+
+@pytest.mark.timeout(600 if not FULL else 6000)
+def test_effects_happen_once_wherever_it_dies(
+    host: Callable[..., Host], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever kind of skill, wherever in its call, whoever dies: after recovery, settling and
+    resuming the namespace is that of a session left alone, and the outside has each effect once."""
+    print(f"seed {SEED}")
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+    expected: list[str] = []
+    for n, (point, kind, victim) in enumerate(rounds()):
+        item = f"{n}"
+        print(n, point, kind, victim)
+        source = SOURCE.format(item=item, call="await text" if kind == "text" else kind)
+        die_at(host, point, victim, source)
+        s = cave.open("effects", skills=world.SKILLS)
+        go_on(s, source)
+        expected += [f"{kind} {item}", f"after {item}"]
+        assert s["log"] == expected, (point, kind, victim)
+        once(s)
+        portal().call(facade.leave_all())
+
+
+def die_at(host: Callable[..., Host], point: str, victim: str, source: str) -> None:
+    """One host works until the point is hit, and then what is to die dies."""
+    action = "stop" if victim == "kernel" else "kill"
+    worker = host(WORK.format(point=point, action=action, source=source))
+    if victim == "kernel":
+        wait_until(lambda: worker.ended or stopped(worker.pid))
+        assert not worker.ended, f"{point} was not hit: {worker.rest()}"
+    else:
+        assert worker.end(keep=True) == -signal.SIGKILL, f"{point} was not hit: {worker.rest()}"
+    if victim != "host":
+        os.kill(kernel_pid(), signal.SIGKILL)
+    if victim == "kernel":
+        worker.send(signal.SIGCONT)
+        assert worker.end(keep=True) == 0, worker.rest()
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process stands still."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def kernel_pid() -> int:
+    """The session's kernel, as the journal knows it."""
+    from cave.cli.look import events
+
+    return [e.pid for e in events("effects") if isinstance(e, KernelStarted)][-1]
+
+
+def go_on(s: cave.Session, source: str) -> None:
+    """What a person does: says what became of doubts, and goes on; runs what never began."""
+    for _ in range(3):
+        for effect in s.in_doubt:
+            done = world.was_done(effect.key)
+            result = f"{effect.skill} {effect.arguments['item'][1:-1]}" if done else None
+            s.settle(effect.id, "done" if done else "not_done", result=result)
+        with suppress(cave.EffectInDoubt):  # found meanwhile: settled in the next round
+            s.resume()
+        if not s.in_doubt:
+            break
+    last = s.history[-1]
+    if last.source != source or (last.error and last.error.name == "CellNotRun"):
+        last = s.run(source)
+    assert last.ok, (last, last.error, str(s.plan()), last.observed)
+
+
+def once(s: cave.Session) -> None:
+    """The outside has every key at most once, and every effect that is recorded as done."""
+    counts = Counter(key for key, _, _ in world.rows())
+    assert max(counts.values(), default=1) == 1
+    for cell in s.history:
+        for effect in cell.effects:
+            if effect.kind == "write":
+                assert counts.pop(effect.key, 0) == (effect.state == "done"), effect
+    assert not counts

@@ -1,0 +1,82 @@
+"""The outside: another database, and skills of every kind that touch it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import cave
+from cave import SkillContext
+
+
+def _connect() -> sqlite3.Connection:
+    connection = sqlite3.connect(os.environ["WORLD"], timeout=30, isolation_level=None)
+    connection.execute("CREATE TABLE IF NOT EXISTS done (key TEXT, skill TEXT, item TEXT)")
+    return connection
+
+
+def do(key: str, skill: str, item: str) -> str:
+    """Do it once more: nothing here tells one time from another."""
+    with closing(_connect()) as connection:
+        connection.execute("INSERT INTO done VALUES (?, ?, ?)", (key, skill, item))
+    return f"{skill} {item}"
+
+
+def was_done(key: str) -> bool:
+    """Whether the outside has it."""
+    with closing(_connect()) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM done WHERE key = ?", (key,)).fetchone()
+    return bool(count)
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """All that was done: key, skill, item."""
+    with closing(_connect()) as connection:
+        return connection.execute("SELECT * FROM done").fetchall()
+
+
+@cave.skill(effect="write", runs="host", in_doubt="retry")
+def pay(item: str, ctx: SkillContext) -> str:
+    """Pay at a bank that knows a key which it has seen."""
+    return f"pay {item}" if was_done(ctx.idempotency_key) else do(ctx.idempotency_key, "pay", item)
+
+
+def _look_up(call: Any) -> str | None:
+    return f"mail {call.arguments['item']}" if was_done(call.idempotency_key) else None
+
+
+@cave.skill(effect="write", runs="host", in_doubt=_look_up)
+def mail(item: str, ctx: SkillContext) -> str:
+    """Mail by a server that can be asked what it has sent."""
+    return do(ctx.idempotency_key, "mail", item)
+
+
+@cave.skill(effect="write", runs="host")
+async def text(item: str, ctx: SkillContext) -> str:
+    """Text by a service that tells nobody anything: people are asked."""
+    return do(ctx.idempotency_key, "text", item)
+
+
+@cave.skill(effect="write", runs="kernel")
+def stamp(item: str, ctx: SkillContext) -> str:
+    """Stamp from inside the kernel; people are asked."""
+    import os
+    import sqlite3
+
+    connection = sqlite3.connect(os.environ["WORLD"], timeout=30, isolation_level=None)
+    connection.execute("CREATE TABLE IF NOT EXISTS done (key TEXT, skill TEXT, item TEXT)")
+    connection.execute("INSERT INTO done VALUES (?, 'stamp', ?)", (ctx.idempotency_key, item))
+    connection.close()
+    return f"stamp {item}"
+
+
+@cave.skill(effect="read", runs="host")
+def price(item: str) -> str:
+    """Look up a price: as often as it takes."""
+    return f"price {item}"
+
+
+SKILLS = [pay, mail, text, stamp, price]
+KINDS = [skill.name for skill in SKILLS]
