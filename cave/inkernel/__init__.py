@@ -24,6 +24,8 @@ shell channel (main thread, one after the other, behind running cells)
                             cut by the sizes in layout
     cave_delete_request     names
     cave_variables_request  Reply: variables
+    cave_skills_request     skills (declarations: exactly these from now on), session, token, layout;
+                            the parts are a pickle of the functions of those that run here
     cave_snapshot_request   id, base, verify, background, inline, again (only if nothing has run
                             since the image `id`). Reply: id, base (None: all is given), chunk,
                             python, packages, pause, missed, tracking and why, groups (each id,
@@ -50,6 +52,24 @@ control channel (its own thread, also while a cell runs)
     cave_admit_request      foreign clients may run cells from now on
     cave_end_request        finish: run atexit functions, drop the namespace, exit with 0
 
+stdin channel (the shell channel's thread; only of the host that served last, under its lease)
+    cave_serve_request      host: calls come to me from now on, those that wait as well; `inline`:
+                            the door is gone
+    cave_call               kernel: call (id), phase, and unless it is `end` skill, hash, cell, lane,
+                            ordinal, kind `safe`, token, layout and parts of the arguments. Phases:
+                            `call`: the host is to run it; `begin`: a skill of the kernel wants
+                            leave; `end`: it has run under key and attempt: status ok and its value,
+                            or error {name, message, traceback, bases}, `ran` False if it did not.
+                            declaration: of a skill that a cell has defined
+    cave_call_reply         host: call, phase, status ok and a value or none, error {name, message},
+                            or go (key, attempt): run it. Answers nobody waits for are dropped
+    cave_call_note          host: call, phase, text: output of the cell that waits
+    cave_call_visit         host: call, phase, visit, op get (name) or put (a parcel as of
+                            cave_put); the code that waits answers by cave_call_visited: call,
+                            phase, visit, status, and a value or ename and evalue
+    cave_call_cancel        kernel: call: nobody waits for it any more
+    input_request, input_reply   as Jupyter's, by the identity of the client that runs the cell
+
 IOPub
     every message has its number (1, 2, 3 ...) as one more identity frame after the topic
     cave_reply              the end of a cell, after its outputs and before its idle status:
@@ -58,5 +78,6 @@ IOPub
 
 The door (SOCK_SEQPACKET, one JSON request and its answer per connection)
     {"op": "give", "token": T, "count": N} with N descriptors    the kernel keeps them under T
-    {"op": "take", "token": T}                                   answers with the descriptors
+    {"op": "take", "token": T}                                   answers with the descriptors;
+                                          those of a call that waits can be taken again
 """

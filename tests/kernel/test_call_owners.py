@@ -99,6 +99,65 @@ async def _awaited(task: Any) -> Any:
     return await task
 
 
+def test_large_arguments_come_again(make_host: Callable[..., Host]) -> None:
+    """What lies behind the door can be taken by the next owner too."""
+    host = make_host()
+    host.start()
+    first = Desk(host, double).open()
+    first.hold.clear()
+    cell = host.loop.create_task(
+        host.send("import numpy as np; int(double(np.arange(100_000)).sum())")
+    )
+    host(until(lambda: first.calls))
+    host(host.kernel.detach())
+    cell.cancel()
+    adopted(host)
+    host.lease = 2
+    second = Desk(host, double)
+    second.answer()
+    (entry,) = host(host.kernel.catch_up(lease=2, after=0, running=1))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed) == str(100_000 * 99_999)
+    assert second.calls[0].digest == first.calls[0].digest
+
+
+def test_an_effect_that_runs_is_told_to_the_next_owner(make_host: Callable[..., Host]) -> None:
+    """A kernel skill that has leave when its host goes ends at the next one, with its key."""
+    host = make_host()
+    host.start()
+
+    @cave.skill(effect="write")
+    def paid(gate: str) -> int:
+        import pathlib
+        import time
+
+        print("begun", flush=True)
+        while not pathlib.Path(gate).exists():
+            time.sleep(0.01)
+        return 7
+
+    gate = host.root / "gate"
+    first = Desk(host, paid).open()
+    said: list[Any] = []
+    cell = host.loop.create_task(host.send(f"paid({str(gate)!r})", on_output=said.append))
+    host(until(lambda: said))
+    host(host.kernel.detach())
+    cell.cancel()
+    adopted(host)
+    host.lease = 2
+    second = Desk(host, paid)
+    second.answer()
+    gate.touch()
+    (entry,) = host(host.kernel.catch_up(lease=2, after=0, running=1))
+    assert isinstance(entry, SpooledCell)
+    assert entry.executed is not None
+    assert text(entry.executed).endswith("7")
+    assert [call.phase for call in first.calls] == ["begin"]
+    (end,) = second.calls
+    assert (end.phase, end.id, end.key) == ("end", first.calls[0].id, "key-1")
+
+
 def test_an_old_owners_answer_is_refused(make_host: Callable[..., Host]) -> None:
     """After a takeover the kernel takes the new owner's answer, whatever the old one says."""
     host = make_host()
@@ -185,3 +244,38 @@ def test_a_cell_of_another_client_calls_the_host(make_host: Callable[..., Host])
     assert [call.cell for call in desk.calls] == [None, None]
     assert desk.calls[0].lane.startswith("@")
     assert desk.calls[0].lane == desk.calls[1].lane
+
+
+FORGED = """
+k = get_ipython().kernel
+def send(content, frames=()):
+    k.calls._loop.call_soon_threadsafe(k.calls._send, "cave_call", content, frames)
+place = {"skill": "double", "hash": "", "cell": 1, "lane": "", "ordinal": 1, "phase": "call"}
+import pathlib, pickle
+class Bomb:
+    def __reduce__(self): return pathlib.Path(BOMB).touch, ()
+send(content={**place, "call": "a", "kind": "pickle"}, frames=[b'["value"]', pickle.dumps(Bomb())])
+send(content={**place, "call": "b", "kind": "safe"}, frames=[pickle.dumps(Bomb())])
+send(content={**place, "call": "c", "kind": "safe", "layout": [[0, 10**12]]}, frames=[b"[]"])
+send(content={**place, "call": "d", "kind": "safe", "token": "nothing", "layout": [[0, 5]]})
+send(content={**place, "call": "e", "phase": "steal", "kind": "safe"})
+send(content={**place, "call": ["f"], "kind": "safe"})
+send(content={"call": "g"})
+send(content={**place, "call": "h" * 10**6})
+send(content={**place, "call": "i", "phase": "end", "status": "error", "error": ["x"]})
+send(content={**place, "call": "j", "kind": "safe"}, frames=[b'["cave",1,["list",[1]]]'])
+"""
+
+
+def test_what_a_hostile_kernel_sends_harms_no_host(
+    make_host: Callable[..., Host], tmp_path: Path
+) -> None:
+    """Forged calls are errors of their own: nothing is unpickled, and calls go on."""
+    host = make_host()
+    host.start()
+    desk = Desk(host, double).open()
+    bomb = tmp_path / "bomb"
+    assert host.run(f"BOMB = {str(bomb)!r}\n{FORGED}").status == "ok"
+    assert text(host.run("double(21)")) == "42"
+    assert not bomb.exists()
+    assert [call.phase for call in desk.calls] == ["end", "call"]

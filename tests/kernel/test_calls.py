@@ -136,6 +136,17 @@ def test_a_hundred_megabytes_go_in_and_out(desk: Desk) -> None:
     assert text(done) == f"7.0 {2 * 12_499_999.0} 12500000\n"
 
 
+def test_many_large_results_at_once(desk: Desk) -> None:
+    """A hundred large answers that wait together lose nobody's."""
+    done = desk.host.run(
+        "import asyncio, numpy as np\n"
+        "got = await asyncio.gather(*(later(np.full(10_000, float(i))) for i in range(100)))\n"
+        "print([float(g[0]) for g in got] == [2.0 * i for i in range(100)])\n"
+        "del got"
+    )
+    assert text(done) == "True\n"
+
+
 def test_large_values_cross_without_the_door(make_host: Callable[..., Host]) -> None:
     """Where the door is gone (a cleaned /tmp) values go through the channel."""
     host = make_host()

@@ -108,3 +108,35 @@ def test_a_cells_skill_comes_back_with_its_function(make_host: Make, tmp_path: P
         "6 True <skill priced(n: int) -> int>\n"
     )
     assert [call.phase for call in desk.calls] == ["begin", "end"]
+
+
+@cave.skill
+def appended(ctx: cave.SkillContext, name: str) -> int:
+    """Changes a variable in place."""
+    rows = ctx.runtime.get(name)
+    rows.append(len(rows))
+    return len(rows)
+
+
+def test_what_a_skill_changes_in_place_is_in_the_next_snapshot(
+    make_host: Make, tmp_path: Path
+) -> None:
+    """A variable that a skill reached through its context counts as touched, and one that a
+    cell's skill names as well."""
+    host, keep = make_host(), Keep(tmp_path / "keep")
+    host.start()
+    Desk(host, appended).open()
+    host.run(
+        "import cave\nrows, more, other = [], [], [1]\n@cave.skill\ndef added(): more.append(1)"
+    )
+    keep.take(snap(host, "a"))
+    host.run("appended('rows'); added()")
+
+    async def next_one() -> Image:
+        capture = await host.kernel.snapshot(id="b", base="a", lease=host.lease)
+        return await capture.image()
+
+    image = keep.take(host(next_one()))
+    given = {n for group in image.groups if not group.same for n in group.names if ":" not in n}
+    assert {"rows", "more"} <= given
+    assert "other" not in given
