@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import sys
 import types
 import typing
 from typing import Any
@@ -53,6 +54,16 @@ def complete(made: Any, state: dict[str, Any]) -> None:
         typing.Protocol.__init_subclass__.__func__(made)  # type: ignore[attr-defined]
     if "__dataclass_params__" in state and hasattr(dataclasses, "_replace"):
         type.__setattr__(made, "__replace__", dataclasses._replace)
+    if (generic := state.get("__pydantic_generic_metadata__")) and generic.get("origin"):
+        _parametrized(made, generic)
+
+
+def _parametrized(made: Any, generic: dict[str, Any]) -> None:
+    """Let `Model[int]` be the class that it was; pydantic keeps them in a table of its own."""
+    generics = sys.modules.get("pydantic._internal._generics")
+    remember = getattr(generics, "set_cached_generic_type", None)
+    if remember is not None:
+        remember(generic["origin"], generic["args"], made, generic["origin"], generic["args"])
 
 
 @rule("dataclasses._DataclassParams")

@@ -15,7 +15,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from . import strings
+from ..byvalue import Sink
+from . import nans, strings
 from .frozen import frozen
 
 _FEW = 1024
@@ -70,6 +71,11 @@ def _write(flat: Any) -> Any:
         return None
     if places is None and (texts := strings.reduce(flat, kinds)) is not None:
         return make_strings, texts
+    if float in kinds and (where := nans.foreign(values)):
+        own = tuple(values[at] for at in where)
+        for at in where:
+            values[at] = 0.0
+        return make_holed, (pickle.PickleBuffer(_dumped(values)), places, own, tuple(where))
     return make_plain, (pickle.PickleBuffer(_dumped(values)), places)
 
 
@@ -93,13 +99,18 @@ def _distinct(flat: Any) -> tuple[list[Any], Any]:
     return flat[first].tolist(), places.astype("u4" if count < 1 << 32 else "u8")
 
 
-def _dumped(values: list[Any]) -> bytes:
+def _dumped(values: list[Any]) -> bytearray:
     """Plain objects, few of them twice: a memo would be good for little."""
-    file = io.BytesIO()
-    pickler = pickle.Pickler(file, 5)
+    pickler = pickle.Pickler(file := Sink(), 5)
     pickler.fast = True
     pickler.dump(values)
-    return file.getvalue()
+    nans.mark(file, values)
+    return file
+
+
+class _Undumped(pickle.Unpickler):
+    def persistent_load(self, pid: Any) -> Any:
+        return nans.nan(pid)
 
 
 def _pointers(flat: Any) -> Any:
@@ -132,7 +143,23 @@ def make_plain(data: Any, places: Any, shape: Any, order: Any, writeable: bool) 
     """An array of plain objects, whose distinct ones were written apart."""
     import numpy as np
 
-    values = pickle.loads(data)
+    values = _Undumped(io.BytesIO(data)).load()
+    flat = np.empty(len(values), object)
+    flat[:] = values
+    return _shaped(flat if places is None else flat[places], shape, order, writeable)
+
+
+@frozen
+def make_holed(
+    data: Any, places: Any, own: tuple[float, ...], where: tuple[int, ...], shape: Any, order: Any,
+    writeable: bool,
+) -> Any:  # fmt: skip
+    """The same, with NaN that others may hold among its distinct objects."""
+    import numpy as np
+
+    values = _Undumped(io.BytesIO(data)).load()
+    for at, value in zip(where, own, strict=True):
+        values[at] = value
     flat = np.empty(len(values), object)
     flat[:] = values
     return _shaped(flat if places is None else flat[places], shape, order, writeable)

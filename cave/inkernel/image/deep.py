@@ -14,8 +14,10 @@ import io
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import isnan
 from typing import Any
 
+from . import nans
 from .frozen import frozen
 from .makers import preset, set_state
 from .pickler import Pickler
@@ -49,6 +51,7 @@ class DeepPickler(Pickler):
         self._queue: deque[tuple[int, Any, Any]] = deque()
         self._flat: dict[int, Any] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
+        self._nans: list[float] = []
         self._roots = roots
         return _Records(self)
 
@@ -59,7 +62,7 @@ class DeepPickler(Pickler):
         """Number and making of an object that has a record; None for what goes in place."""
         kind = type(obj)
         if kind in _ATOMS:
-            return None
+            return None if kind is not float or not isnan(obj) else self._nan(obj)
         if self.known and (place := self._preset.get(id(obj))) is not None:
             return -1 - place
         known = self._pids.get(id(obj))
@@ -86,6 +89,24 @@ class DeepPickler(Pickler):
         if isinstance(reduced, tuple):
             self._given(reduced[1])
         return None
+
+    def _nan(self, obj: float) -> Any:
+        """A NaN is written once, as an object that has no record."""
+        known = self._pids.get(id(obj))
+        if known is not None:
+            return known
+        code = nans.named().get(id(obj))
+        if code is None:
+            code = nans.own(len(self._nans), obj)
+            self._nans.append(obj)
+        self.seen.append(obj)
+        number = len(self._pids) + 1
+        self._pids[id(obj)] = known = number << _BITS
+        return known, 0, nans.nan, code
+
+    def shared(self, _stream: Any) -> list[float]:
+        """NaN that no module has, which others may hold, too."""
+        return self._nans
 
     def _given(self, args: tuple[Any, ...]) -> None:
         """What makes an object needs its arguments in full: they go in place."""

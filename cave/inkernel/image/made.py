@@ -336,7 +336,7 @@ def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
     return make_enum, args, state, None, None, fill_enum
 
 
-_NEW = ("_new_member_", "_use_args_", "__new_member__")
+_NEW = ("_new_member_", "_use_args_", "__new_member__", "_boundary_")
 _NATIVE: dict[type, Any] = {
     object: lambda _: (),
     int: lambda member: (int.__int__(member),),

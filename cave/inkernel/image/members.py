@@ -19,7 +19,7 @@ _ALONE = 2
 _PLAIN = frozenset({
     type(None), bool, int, float, complex, str, bytes, tuple, frozenset, type, range, slice,
     type(...), type(NotImplemented), types.FunctionType, types.BuiltinFunctionType,
-    types.ModuleType, types.CodeType, types.MethodType, property, classmethod, staticmethod,
+    types.ModuleType, types.CodeType, types.MethodType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
     types.GenericAlias,
@@ -63,8 +63,8 @@ def _mutable(kind: type) -> bool:
     return names.isdisjoint(_BASES)
 
 
-def mutable(seen: list[Any]) -> set[int]:
-    """Ids of the objects that can change; takes the list away.
+def mutable(seen: list[Any], also: list[Any]) -> set[int]:
+    """Ids of the objects that can change, and of those in `also`; takes the lists away.
 
     What nobody but the list holds was made for the pickler (a state, a copy): it is gone in a
     moment, and its id another object's.
@@ -75,7 +75,9 @@ def mutable(seen: list[Any]) -> set[int]:
         held = {id(obj): obj for obj in chosen}
     except Exception:  # a metaclass with equality or hash of its own
         held = {id(obj): obj for obj in seen if _mutable(type(obj))}
+    held.update((id(obj), obj) for obj in also)
     seen.clear()
+    also.clear()
     while True:
         counts = map(sys.getrefcount, held.values())
         alone = list(itertools.compress(held, map(_ALONE.__ge__, counts)))

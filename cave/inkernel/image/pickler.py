@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import copyreg
 import gc
-import itertools
 import pickle
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import kinds
 from ..byvalue import Sink
 from ..codec import uncollected
-from . import members, rules
+from . import members, nans, natives, rules
 from .definitions import Definitions, findable
 from .frozen import MODULE
 from .lost import Lost, make_lost
@@ -48,10 +47,6 @@ KEPT = frozenset({"random", "os", "matplotlib", "pandas", "numpy", "warnings", "
 """Libraries whose own state is kept beside the namespace (see `hidden`)."""
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 _OWN_WAYS = ("__getattr__", "__getattribute__", "__setattr__")
-_IDS = "its keys look like ids of objects, which have other ids in another process"
-_NEAR = 32
-"""Bits of an address that differ between objects of one process."""
-_SAMPLE = 20
 _UNHELD = 3
 """References to the `__dict__` of an object: its own, a reduced object's, and the asking."""
 
@@ -147,6 +142,10 @@ class Pickler(pickle.Pickler):
         """Note every object that is written, for `members`."""
         self.persistent_id = self.seen.append  # type: ignore[method-assign]
 
+    def shared(self, stream: bytearray) -> list[float]:
+        """NaN in the finished stream that no module has, which others may hold, too."""
+        return nans.mark(stream, self.seen)
+
     magic = b""
     """What the stream begins with, if it is no plain pickle."""
     known: tuple[Any, ...] = ()
@@ -201,6 +200,8 @@ class Pickler(pickle.Pickler):
         ordinary = _class if issubclass(kind, type) else _ordinary
         if ordinary is _ordinary and _answers(kind):
             ordinary = _past
+        if ordinary is not _class and natives.has_own_ways(kind):
+            ordinary = _native
         if found is None:
             return ordinary
         ruled = found
@@ -397,13 +398,18 @@ def _held(pickler: Pickler, obj: Any, reduced: Any) -> Any:
 
 
 def _answers(kind: type) -> bool:
-    """Whether a class of the user answers for attributes: filling it must not ask it."""
+    """Whether a class answers for attributes by code of its own: filling it must not ask it."""
     ways = any(
-        name in kinds.space(base) and not findable(base)
+        type(kinds.space(base).get(name)) is types.FunctionType
         for base in kinds.mro(kind)
         for name in _OWN_WAYS
     )
     return ways and not any("__setstate__" in kinds.space(base) for base in kinds.mro(kind))
+
+
+def _native(pickler: Pickler, obj: Any) -> Any:
+    ordinary = _past if _answers(type(obj)) else _ordinary
+    return natives.reduced(obj, ordinary(pickler, obj))
 
 
 def _past(pickler: Pickler, obj: Any) -> Any:
@@ -559,39 +565,17 @@ def _deep() -> type[Pickler]:
     return deep.DeepPickler
 
 
-def _say_of_ids(pickler: Pickler, roots: Mapping[str, Any]) -> None:
-    """Note dicts and sets of the user whose keys look like ids of objects."""
-    near = {id(value) >> _NEAR for value in (pickler, *itertools.islice(roots.values(), _SAMPLE))}
-    for obj in _of_user(roots):
-        some = list(itertools.islice(obj, _SAMPLE))
-        if some and all(type(key) is int and not key % 8 and key >> _NEAR in near for key in some):
-            note = Note("changed", "", type(obj).__name__, _IDS)
-            pickler.notes.append(note)
-            pickler.losses.append((obj, note))
-
-
-def _of_user(roots: Mapping[str, Any]) -> Iterator[Any]:
-    """Dicts and sets among the variables, and the attributes of the session's objects there."""
-    for value in list(roots.values()):
-        if type(value) is dict or type(value) is set:
-            yield value
-        elif kinds.module(type(value)) == "__main__":
-            for part in (kinds.attributes(value) or {}).values():
-                if type(part) is dict or type(part) is set:
-                    yield part
-
-
 def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
-    _say_of_ids(pickler, roots)
-    if pickler.losses:
-        from . import paths
+    from . import ids, paths
 
+    ids.say(pickler, roots)
+    if pickler.losses:
         paths.locate(pickler.losses, pickler.notes, roots)
         for note in pickler.notes:
             note.name = note.name or pickler.root
     pickler.clear_memo()
     pickler.last = None
-    found = members.mutable(pickler.seen)
+    found = members.mutable(pickler.seen, pickler.shared(file))
     return Written(
         file, pickler.buffers, found, pickler.uses, pickler.provides, pickler.notes,
         pickler.libraries,

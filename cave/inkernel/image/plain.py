@@ -58,14 +58,31 @@ def _exception(_: Pickler, obj: BaseException) -> Any:
         where = next(base for base in kind.__mro__ if name in vars(base))
         if not _native(where):
             return NotImplemented
-    reduced = obj.__reduce__()
+    reduced: Any = obj.__reduce__()
     made, args = reduced[0], reduced[1]
     if made is not kind:
         return NotImplemented
     base = next(entry for entry in kind.__mro__ if _native(entry))
     state = {name: getattr(obj, name) for name in _KEPT if getattr(obj, name)}
+    state.update(_unsaid(obj, make_exception(kind, base, args, obj.args)))
     state[""] = reduced[2] if len(reduced) > 2 else None
     return make_exception, (kind, base, args, obj.args), state, None, None, fill_exception
+
+
+def _unsaid(obj: BaseException, made: BaseException) -> dict[str, Any]:
+    """Attributes of Python's own exceptions that their `__reduce__` leaves out."""
+    names = {
+        name
+        for base in kinds.mro(type(obj))
+        if _native(base) and base is not BaseException
+        for name, kept in vars(base).items()
+        if type(kept) is types.MemberDescriptorType
+    }
+    return {
+        name: value
+        for name in names
+        if (value := getattr(obj, name, None)) is not None and getattr(made, name, None) is None
+    }
 
 
 def _native(kind: type) -> bool:
@@ -119,14 +136,47 @@ def _proxy(_: Pickler, obj: Any) -> Any:
     return make_proxy, (target,)
 
 
-@rule("weakref.WeakValueDictionary", "weakref.WeakKeyDictionary")
-def _weak_dict(_: Pickler, obj: Any) -> Any:
-    return type(obj), (), None, None, iter(list(obj.items()))
+@rule("weakref.WeakValueDictionary", "weakref.WeakKeyDictionary", "_weakrefset.WeakSet",
+      derived=True)  # fmt: skip
+def _weak(_: Pickler, obj: Any) -> Any:
+    """What is in it, and what a class of the session has added to it."""
+    base = next(kind for kind in kinds.mro(type(obj)) if kinds.module(kind) in _WEAK)
+    given = {**vars(obj), **_slots(obj)}
+    own = {name: value for name, value in given.items() if name not in vars(base())}
+    content = list(obj if base is weakref.WeakSet else obj.items())
+    return make_weak, (type(obj), base), (content, own), None, None, fill_weak
 
 
-@rule("_weakrefset.WeakSet")
-def _weak_set(_: Pickler, obj: Any) -> Any:
-    return weakref.WeakSet, (), list(obj), None, None, fill_weak_set
+_WEAK = frozenset({"weakref", "_weakrefset"})
+
+
+def _slots(obj: Any) -> dict[str, Any]:
+    state = object.__getstate__(obj)
+    return (state[1] or {}) if type(state) is tuple else {}
+
+
+@frozen
+def make_weak(kind: Any, base: Any) -> Any:
+    """A weak container of a class, still empty."""
+    made = base.__new__(kind)
+    base.__init__(made)
+    return made
+
+
+@frozen
+def fill_weak(made: Any, state: tuple[list[Any], dict[str, Any]]) -> None:
+    """Put in what it holds, past methods of the session."""
+    content, own = state
+    if isinstance(made, weakref.WeakSet):
+        weakref.WeakSet.update(made, content)
+    else:
+        base: Any = weakref.WeakValueDictionary
+        if not isinstance(made, base):
+            base = weakref.WeakKeyDictionary
+        for key, value in content:
+            base.__setitem__(made, key, value)
+    for name, value in own.items():
+        object.__setattr__(made, name, value)
 
 
 class _Gone:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import kinds
 from ..codec import uncollected
-from . import deep, paths, ready
+from . import deep, nans, paths, ready
 from .definitions import Definitions
 from .lost import Lost
 from .makers import preset
 from .pickler import PRESET_MAGIC, Note, why
 from .reading import Reading, current, reading
 
+_REMEMBER = struct.Struct("<ci3s")
+"""BININT, a number, BINPERSID, MEMOIZE, POP."""
 _abandoned: list[Any] = []
 """What a first attempt had made: it must not be finalised, for it has never lived."""
 
@@ -42,10 +46,7 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
     ready.load()
     if bytes(stream[: len(deep.MAGIC)]) == deep.MAGIC:
         return _deeply(stream, buffers, definitions)
-    file, memo = _opened(stream)
-    unpickler = pickle.Unpickler(file, buffers=iter(buffers))
-    if memo:
-        unpickler.memo = memo
+    unpickler = _Quick(_opened(stream), buffers=iter(buffers))
     with uncollected():
         try:
             with reading(Reading(definitions)):
@@ -58,13 +59,26 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
                 return _stubs(_carefully(stream, buffers))
 
 
-def _opened(stream: Any) -> tuple[io.BytesIO, dict[int, Any]]:
-    """A stream, and what it remembers from the start, if it refers to that."""
-    file = io.BytesIO(stream)
+class _Quick(pickle.Unpickler):
+    """Pickle's own, as fast as it can."""
+
+    def persistent_load(self, pid: Any) -> Any:
+        return _referred(pid)
+
+
+def _referred(number: int) -> Any:
+    """What is there already, by a negative number, or a NaN."""
+    return preset()[-1 - number] if number < 0 else nans.nan(number)
+
+
+def _opened(stream: Any) -> io.BytesIO:
+    """A stream; what it remembers from the start, if it refers to that, is put in front of it.
+
+    (Assigning a dict to the memo of the C unpickler leaves it empty.)"""
     if bytes(stream[: len(PRESET_MAGIC)]) != PRESET_MAGIC:
-        return file, {}
-    file.seek(len(PRESET_MAGIC))
-    return file, dict(enumerate(preset()))
+        return io.BytesIO(stream)
+    first = [_REMEMBER.pack(b"J", -1 - place, b"Q\x940") for place in range(len(preset()))]
+    return io.BytesIO(b"".join((*first, memoryview(stream)[len(PRESET_MAGIC) :])))
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
@@ -132,9 +146,7 @@ def _nothing(error: BaseException) -> Loaded:
 
 
 def _carefully(data: Any, buffers: Sequence[memoryview]) -> Loaded:
-    file, memo = _opened(data)
-    unpickler = Careful(file, buffers=iter(buffers))
-    unpickler.memo = memo
+    unpickler = Careful(_opened(data), buffers=iter(buffers))
     try:
         roots = unpickler.load()
         unpickler.settle()
@@ -157,6 +169,10 @@ class Careful(pickle._Unpickler):
         self.losses: list[tuple[Any, Note]] = []
         self.waiting: list[tuple[Any, list[Any]]] = []
         """Sets and dicts, and what they did not take: keys may want attributes first."""
+
+    def persistent_load(self, pid: Any) -> Any:
+        """What is there already, or a NaN."""
+        return _referred(pid)
 
     def settle(self) -> None:
         """Put in what containers did not take before; what is refused again is Lost."""
@@ -210,8 +226,11 @@ class CarefulDeep(deep.Making, Careful):
 
 
 def _kind(made: Any) -> str:
-    name = getattr(made, "__qualname__", None) or type(made).__qualname__
-    return str(name)
+    """The name of a class or function, or of the class of anything else; it is not asked."""
+    kind = type(made)
+    if kind is types.FunctionType or kind is types.BuiltinFunctionType:
+        return str(made.__qualname__)
+    return kinds.qualname(made if kinds.derives(kind, type) else kind)
 
 
 def _step(name: str, takes: int) -> Callable[[Any], None]:

@@ -18,6 +18,8 @@ class Reading:
         """Definitions that this stream itself has brought."""
         self.numbered: dict[int, Any] = {}
         """Objects of records, by number (see `deep`)."""
+        self.nans: dict[int, float] = {}
+        """NaN that no module has, by number (see `nans`)."""
         self.stubs: dict[Any, str] = {}
         """Code that stands for code of another version of Python, and why."""
         self.main: dict[str, Any] = sys.modules[MAIN].__dict__

@@ -12,7 +12,7 @@ _KINDS = frozenset({str, type(None), float})
 def reduce(flat: Any, kinds: set[type] | None = None) -> tuple[Any, Any] | None:
     """Strings of a flat object array as an Arrow array, and where its NaN are.
 
-    None unless it has nothing but str, None and NaN, or Arrow is not there. `kinds` are the
+    None unless it has nothing but str, None and numpy's NaN, or Arrow is not there. `kinds` are the
     types of its elements, where they are known.
     """
     pa = sys.modules.get("pyarrow")
@@ -28,9 +28,10 @@ def reduce(flat: Any, kinds: set[type] | None = None) -> tuple[Any, Any] | None:
     missing = None
     if float in kinds:
         found = [index for index, value in enumerate(values) if type(value) is float]
-        if any(values[index] == values[index] for index in found):
+        np = sys.modules["numpy"]
+        if any(values[index] is not np.nan for index in found):
             return None
-        missing = sys.modules["numpy"].array(found)
+        missing = np.array(found)
         for index in found:
             values[index] = None
     try:
@@ -45,5 +46,5 @@ def make(data: Any, missing: Any) -> Any:
     if not made.flags.writeable:
         made = made.copy()
     if missing is not None:
-        made[missing] = float("nan")
+        made[missing] = sys.modules["numpy"].nan
     return made
