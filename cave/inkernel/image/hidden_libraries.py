@@ -1,8 +1,9 @@
-"""Hidden state of libraries that are loaded: numpy, pandas, matplotlib."""
+"""Hidden state of libraries that are loaded: numpy, pandas, matplotlib, sklearn."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import sys
 from typing import Any
 
@@ -281,6 +282,47 @@ def _is_own(made: Any) -> bool:
     return getattr(getattr(made, "_accessor", None), "__module__", "") == "__main__"
 
 
+class Dtypes(Kind):
+    """Classes of the session that pandas knows as the dtype of their name."""
+
+    name = "dtypes"
+    mutable = True
+
+    def read(self) -> Any:
+        base = sys.modules.get("pandas.core.dtypes.base")
+        known = getattr(getattr(base, "_registry", None), "dtypes", ())
+        return tuple(kind for kind in known if kind.__module__ == "__main__") or None
+
+    def apply(self, value: Any) -> None:
+        if not value and "pandas.core.dtypes.base" not in sys.modules:
+            return
+        known = importlib.import_module("pandas.core.dtypes.base")._registry.dtypes
+        kept = [kind for kind in known if kind.__module__ != "__main__"]
+        known[:] = kept + [kind for kind in value or () if not isinstance(kind, Lost)]
+
+
+class SklearnOptions(Kind):
+    """`sklearn.set_config`, as what differs from its own."""
+
+    name = "sklearn"
+
+    def read(self) -> Any:
+        config = sys.modules.get("sklearn._config")
+        if config is None or not hasattr(config, "get_config"):
+            return None
+        usual = config._global_config
+        return {
+            name: value for name, value in config.get_config().items() if usual.get(name) != value
+        } or None
+
+    def apply(self, value: Any) -> None:
+        config: Any = sys.modules.get("sklearn._config")
+        if config is None and value:
+            config = importlib.import_module("sklearn._config")
+        if config is not None:
+            config.set_config(**{**config._global_config, **(value or {})})
+
+
 class Figures(Kind):
     """Figures of pyplot under their numbers, and the current one."""
 
@@ -321,5 +363,5 @@ def _manager(number: int, figure: Any) -> Any:
 
 KINDS: list[Kind] = [
     NumpyRandom(), NumpyOptions(), PandasOptions(), MatplotlibOptions(), Figures(),
-    Accessors(),
+    Accessors(), Dtypes(), SklearnOptions(),
 ]  # fmt: skip

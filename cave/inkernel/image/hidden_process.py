@@ -251,6 +251,37 @@ class Locale(Kind):
             self.note("lost", "locale", f"this system has no locale {wanted!r}")
 
 
+_DIALECTS = frozenset({"excel", "excel-tab", "unix"})
+_OF_DIALECT = ("delimiter", "quotechar", "escapechar", "doublequote", "skipinitialspace",
+               "lineterminator", "quoting", "strict")  # fmt: skip
+
+
+class Dialects(Kind):
+    """Dialects of csv that cells have registered."""
+
+    name = "csv"
+
+    def read(self) -> Any:
+        csv: Any = sys.modules.get("_csv")
+        if csv is None:
+            return None
+        return {
+            name: {part: getattr(csv.get_dialect(name), part) for part in _OF_DIALECT}
+            for name in csv.list_dialects()
+            if name not in _DIALECTS
+        } or None
+
+    def apply(self, value: Any) -> None:
+        if value is None and "_csv" not in sys.modules:
+            return
+        import csv
+
+        for name in set(csv.list_dialects()) - _DIALECTS:
+            csv.unregister_dialect(name)
+        for name, parts in (value or {}).items():
+            csv.register_dialect(name, **parts)
+
+
 class Builtins(Kind):
     """Names that cells added to builtins, or replaced there."""
 
@@ -450,5 +481,5 @@ def _restore(logger: Any, state: Any) -> None:
 
 KINDS: list[Kind] = [
     Home(), Environment(), WorkingDirectory(), Path(), Limits(), Random(), Warnings(), Decimals(),
-    Locale(), Builtins(), Streams(), Signals(), Threads(), Tasks(), Logging(),
+    Locale(), Dialects(), Builtins(), Streams(), Signals(), Threads(), Tasks(), Logging(),
 ]  # fmt: skip

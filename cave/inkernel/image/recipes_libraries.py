@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
+import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
+from .. import kinds
 from .frozen import frozen
 from .lost import Lost
+from .makers import set_state
 from .places import here
 from .recipes_processes import losing
 from .remarks import gone
@@ -14,6 +19,8 @@ from .rules import rule
 
 if TYPE_CHECKING:
     from .pickler import Pickler
+
+_newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 
 losing(
     "it reads a file piece by piece; open it again, and skip what you have read",
@@ -92,3 +99,72 @@ def _widget(pickler: Pickler, obj: Any) -> Any:
 def make_widget(kind: Any, state: dict[str, Any]) -> Any:
     """A widget with these values."""
     return kind(**{name: value for name, value in state.items() if not isinstance(value, Lost)})
+
+
+# -- callbacks that libraries leave out ----------------------------------------------------------
+
+
+@rule("matplotlib.cbook.CallbackRegistry", derived=True)
+def _callbacks(_: Pickler, obj: Any) -> Any:
+    """With the callbacks of the user, and of widgets: matplotlib drops all but its own."""
+    state = obj.__getstate__()
+    for signal, known in obj.callbacks.items():
+        for number, proxy in known.items():
+            call = proxy()
+            if call is not None and _is_of_user(call):
+                state["callbacks"].setdefault(signal, {})[number] = call
+    return _newobj, (type(obj),), state
+
+
+def _is_of_user(call: Any) -> bool:
+    owner = getattr(call, "__self__", None)
+    module = kinds.module(type(owner)) if owner is not None else getattr(call, "__module__", "")
+    return module in ("__main__", "matplotlib.widgets")
+
+
+@rule("traitlets.traitlets.HasTraits", derived=True)
+def _has_traits(_: Pickler, obj: Any) -> Any:
+    """With what observes this object: traitlets keeps only what observes all of its class."""
+    reduced = obj.__reduce_ex__(5)
+    handlers = sys.modules["traitlets"].EventHandler
+    observing = [
+        (handler, name, kind)
+        for name, by_kind in getattr(obj, "_trait_notifiers", {}).items()
+        for kind, found in by_kind.items()
+        for handler in found
+        if not isinstance(handler, handlers)
+    ]
+    if not observing or reduced[0] is not _newobj or any(map(_is_some, reduced[3:])):
+        return NotImplemented
+    return (*reduced[:2], (reduced[2], observing), None, None, fill_observed)
+
+
+def _is_some(part: Any) -> bool:
+    return part is not None
+
+
+@frozen
+def fill_observed(made: Any, state: tuple[Any, list[tuple[Any, Any, Any]]]) -> None:
+    """Give an object its traits, and then who hears of them."""
+    set_state(made, state[0])
+    for handler, name, kind in state[1]:
+        made._add_notifiers(handler, name, kind)
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+@rule("psutil.Process")
+def _process(pickler: Pickler, obj: Any) -> Any:
+    """This process is the next kernel then; another one is the same, if it still runs."""
+    if obj.pid == os.getpid():
+        pickler.rebuilt(obj, "the process of the kernel, which is another one then")
+        return make_process, ()
+    pickler.rebuilt(obj, f"process {obj.pid}, if it still runs then")
+    return NotImplemented
+
+
+@frozen
+def make_process() -> Any:
+    """The process of this kernel."""
+    return importlib.import_module("psutil").Process()
