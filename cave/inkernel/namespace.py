@@ -16,13 +16,16 @@ import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from . import describe, fingerprint, kinds
+from . import describe, fingerprint, kinds, prints
 from .image import touch
 
 _NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
 _LARGE = frozenset({"numpy", "pandas", "pyarrow", "polars", "torch", "scipy", "xarray"})
 _SECONDS = 0.05
 """After this time a delta no longer looks into what changed, and names it only."""
+
+_PRINTING = 0.02
+"""After this time a delta makes no more prints."""
 
 Facts = dict[str, Any]
 
@@ -54,10 +57,17 @@ class Namespace:
         changed += self._mutated(code, {*added, *changed})
         end = time.perf_counter() + _SECONDS
         return {
-            "added": [self._note(name, cell, end) for name in added],
-            "changed": [self._note(name, cell, end) for name in changed],
+            "added": [self._printed(name, cell, end) for name in added],
+            "changed": [self._printed(name, cell, end) for name in changed],
             "removed": removed,
         }
+
+    def _printed(self, name: str, cell: int | None, end: float) -> Facts:
+        """Its description, and its print while there is time for those."""
+        facts = self._note(name, cell, end)
+        if cell is None or time.perf_counter() > end - _SECONDS + _PRINTING:
+            return facts
+        return {**facts, "print": prints.of(self._space[name])}
 
     def variables(self) -> list[Facts]:
         """Every variable of the user, in the order of their making."""
