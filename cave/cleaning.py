@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from cave import mending
 from cave.errors import SessionBusy, SnapshotError
 from cave.history import History
 from cave.home import Home
@@ -40,10 +41,9 @@ async def _clean(at: Home, name: str, *, dry_run: bool, now: bool) -> int:
         async with journal.operation():
             lasting = journal.history.lasting
             keep = {*lasting.snapshots, *filter(None, [lasting.latest])}
-            older = 0.0 if now else DAY
-            freed = await asyncio.to_thread(
-                _retire, at.snapshots(name), keep, older=older, dry_run=dry_run
-            )
+            older, snapshots = 0.0 if now else DAY, at.snapshots(name)
+            await mending.mend(at.store, name, snapshots, keep)
+            freed = await asyncio.to_thread(_retire, snapshots, keep, older=older, dry_run=dry_run)
     except SessionBusy:
         return 0
     return freed

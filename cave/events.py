@@ -405,7 +405,7 @@ class SnapshotCommitted(Event):
     cell: int
     """The last cell that had ended."""
     upto: int = 0
-    """Everything up to the event of this number is in it."""
+    """Everything up to the event of this number is in it; -1: all that was journaled before."""
     name: str = ""
     """What a person called it; empty for automatic ones."""
     kernel: int = 0
@@ -423,6 +423,13 @@ class SnapshotCommitted(Event):
     """Names that it will not bring back exactly."""
     missed: tuple[str, ...] = ()
     """Names that had changed although no cell was seen to reach them; now they are in."""
+    file: str = field(default="", repr=False)
+    """All of its file (deflated, base64), where that is small and was not waited for."""
+
+    @property
+    def covers(self) -> int:
+        """The number of the last event that is in it."""
+        return self.seq - 1 if self.upto < 0 else self.upto
 
 
 @_event

@@ -59,7 +59,7 @@ class Line:
                 self._last = Done(event.seq, event.cell, self._last)
             case SnapshotCommitted():
                 at = self._last
-                while at is not None and at.seq > event.upto:
+                while at is not None and at.seq > event.covers:
                     at = at.before
                 self._at[event.snapshot] = at
             case Restored():
@@ -109,6 +109,9 @@ class Lasting:
         self.changed: dict[str, frozenset[str]] = {}
         """By snapshot: names that were seen to change since the one that it went on from."""
         self.past = Line()
+        self.beyond: tuple[int, int] | None = None
+        """How many snapshots there were when it was counted last how many may go, and these;
+        None since some went."""
         self._changes: list[Change] = []
 
     def feed(self, event: Event) -> None:
@@ -131,6 +134,7 @@ class Lasting:
             case SnapshotFailed():
                 self.failure = event.reason
             case SnapshotsRetired():
+                self.beyond = None
                 for old in event.snapshots:
                     self.snapshots.pop(old, None)
             case Restored():
@@ -156,10 +160,10 @@ class Lasting:
         self.fresh = False
 
     def _committed(self, event: SnapshotCommitted) -> None:
-        self.snapshots[event.snapshot] = event
+        self.snapshots[event.snapshot] = replace(event, file="")  # it is in the journal
         self.parents[event.snapshot] = self.latest
         self.latest = self.image = event.snapshot
-        held = [change for change in self._changes if change.seq <= event.upto]
+        held = [change for change in self._changes if change.seq <= event.covers]
         self._changes = self._changes[len(held) :]
         self.changed[event.snapshot] = frozenset(event.missed).union(
             *(change.names for change in held)

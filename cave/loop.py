@@ -35,7 +35,7 @@ from cave.events import (
     clean,
 )
 from cave.journal import Journal
-from cave.ports import Executed, Kernel, Operator, Reply, View
+from cave.ports import Executed, Kernel, Operator, Reply, View, Wanted
 from cave.recovery import Supply, death_fault, finished, names, never_sent
 from cave.turn import Cell
 from cave.wishes import Interruption
@@ -127,15 +127,17 @@ async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
 async def _send(work: Work, kernel: Kernel, started: CellStarted) -> Cell:
     journal, n = work.journal, started.cell
     failpoints.hit("cell.before_send")
+    wanted = work.supply.lineage.wanted(n)
     executed = await kernel.execute(
         started.source,
         cell=n,
         lease=journal.lease,
         timeout=started.timeout,
         on_output=_publisher(journal, n),
+        wanted=wanted,
     )
     failpoints.hit("cell.before_finish")
-    await _end_cell(work, kernel, n, executed, started.turn)
+    await _end_cell(work, kernel, executed, started, wanted)
     return journal.history.cells[n]
 
 
@@ -144,8 +146,13 @@ def _publisher(journal: Journal, cell: int) -> Callable[[Output], None]:
 
 
 async def _end_cell(
-    work: Work, kernel: Kernel, n: int, executed: Executed, turn: int | None
+    work: Work,
+    kernel: Kernel,
+    executed: Executed,
+    started: CellStarted,
+    wanted: Wanted | None,
 ) -> None:
+    n, turn = started.cell, started.turn
     journal, sync = work.journal, work.sync and turn is None
     death = kernel.death if not executed.kept else None
     lineage = work.supply.lineage
@@ -160,14 +167,19 @@ async def _end_cell(
     event: CellFinished = await finished(n, executed, work.supply.blobs)
     late, last = await work.supply.late_events(), turn is None and death is None
     due = death is None and lineage.due
-    asked = await lineage.ask(kernel, n) if due else None  # written while the end is journaled
-    await journal.append(*late, event, sync=sync and not due, last=last and not due)
+    asked = await lineage.ask(kernel, n, wanted) if due else None  # written meanwhile
+    number = work.supply.number
+    saved = await lineage.at_once(asked, event, number) if asked and not late else None
+    if saved is not None:
+        await journal.append(event, saved, sync=sync, last=last)
+        lineage.saved(saved)
+    else:
+        await journal.append(*late, event, sync=sync and not due, last=last and not due)
     if death is not None:
         await work.supply.bury(death, alone=True)
         return
     kernel.ack(journal.history.spool)
-    if due:
-        number = work.supply.number
+    if due and saved is None:
         await lineage.take(kernel, number, wait=False, sync=sync, last=last, asked=asked)
 
 

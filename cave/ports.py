@@ -8,6 +8,7 @@ its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -255,11 +256,26 @@ class Capture(Protocol):
     """An image that a kernel gives, perhaps still on its way."""
 
     @property
+    def small(self) -> bool:
+        """Whether all of it came with the answer."""
+
+    @property
     def pause(self) -> float:
         """Seconds for which the kernel was held up."""
 
     async def image(self) -> Image:
         """The image, when all of it is there. Raises `KernelDied`, `SnapshotError`."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """An image that a kernel is to give right behind a cell, before it does anything else."""
+
+    id: str
+    base: str | None
+    """Id of the image that it is to be a difference from."""
+    work: asyncio.Task[Capture] | asyncio.Task[Any] | None = None
+    """Set by `execute`: the image on its way; None when the kernel has not begun one."""
 
 
 # -- calls of skills ---------------------------------------------------------------------------
@@ -396,8 +412,12 @@ class Kernel(Protocol):
         lease: int,
         timeout: float | None = None,
         on_output: Callable[[Output], None] | None = None,
+        wanted: Wanted | None = None,
     ) -> Executed:
-        """Run one cell to its end; returns (never raises) for faults, time-outs and deaths."""
+        """Run one cell to its end; returns (never raises) for faults, time-outs and deaths.
+
+        It does not wait for the image that is `wanted` of the namespace after it.
+        """
 
     async def catch_up(
         self,

@@ -63,17 +63,13 @@ class Tending:
             self._task = None
 
     def later(self) -> None:
-        """An operation has ended."""
-        if not self._needed:
-            self._since = None
-        elif self._task is None or self._task.done():
+        """An operation has ended; what there is to do is found out when it is quiet."""
+        if self._lineage.on and (self._task is None or self._task.done()):
             self._since = self._since or time.monotonic()
             self._task = self._spawn(self._tend())
 
     @property
     def _needed(self) -> bool:
-        if not self._lineage.on:
-            return False
         return bool(
             self._stale
             or self._lineage.assumes
@@ -90,14 +86,19 @@ class Tending:
 
     async def _tend(self) -> None:
         await asyncio.sleep(self._quiet(QUIET))
-        with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
-            if self._stale:
-                await self._work(self._session.keep(verify=False))
-            if thinning.overdue(self._fold, last=self._lineage.retention):
-                await self._work(self._session.retire())
-            if self._lineage.assumes:
-                await asyncio.sleep(self._quiet(VERIFY))
-                await self._work(self._session.keep(verify=True))
+        if self._needed:
+            with suppress(SessionBusy, LeaseLost, KernelDied, StoreError):
+                await self._catch_up()
+        self._since = None
+
+    async def _catch_up(self) -> None:
+        if self._stale:
+            await self._work(self._session.keep(verify=False))
+        if thinning.overdue(self._fold, last=self._lineage.retention):
+            await self._work(self._session.retire())
+        if self._lineage.assumes:
+            await asyncio.sleep(self._quiet(VERIFY))
+            await self._work(self._session.keep(verify=True))
 
     async def _work(self, work: Awaitable[object]) -> None:
         self._working = True

@@ -12,6 +12,8 @@ FEW = 128
 """Snapshots of which none needs to go for their number."""
 BEYOND = 100
 """Snapshots of a session that is never idle that may be beyond the rule, times the slack."""
+AT_MOST = 3
+"""So many more may go, by the rule, for each snapshot that is new."""
 LAST = 100
 """Automatic snapshots that are kept whole, where nothing else is said."""
 SPACE = 1 << 30
@@ -28,8 +30,13 @@ def overdue(history: History, *, last: int = LAST, slack: float = 1.0) -> bool:
     crowded = _taken(there.values()) > _space(history) * slack
     if len(there) <= min(FEW, last) and not crowded:
         return False
+    limit = 0 if crowded else BEYOND * (slack - 1)
+    counted = history.lasting.beyond
+    if counted is not None and counted[1] + AT_MOST * (len(there) - counted[0]) <= limit:
+        return False
     beyond = len(there) - len(kept(history, last=last))
-    return beyond > (0 if crowded else BEYOND * (slack - 1))
+    history.lasting.beyond = len(there), beyond
+    return beyond > limit
 
 
 def _taken(events: Iterable[SnapshotCommitted]) -> int:

@@ -205,6 +205,7 @@ class TimeTravel:
     async def receive(self, parent: str, lineage: Lineage, id: str) -> None:
         """Begin as a fork of another session, at a snapshot of its."""
         store = self._lineage.store
+        await lineage.mend()
         manifest = await asyncio.to_thread(store.link_from, lineage.store, id)
         opened = SessionOpened(version=__version__, forked_from=parent, uid=uuid.uuid4().hex)
         first = SnapshotCommitted(

@@ -89,6 +89,8 @@ class Kernel(IPythonKernel):
         self._fence = threading.Lock()
         self._master = os.getpid()
         self._ended: dict[str, Any] = {}
+        self._behind: tuple[Any, Any, Message] | None = None
+        """The request for a cell that asks for an image, too."""
         self._bound: list[str] = []
         self._calls: Any = None
         self.observer: Observer | None = None
@@ -286,6 +288,17 @@ class Kernel(IPythonKernel):
             if isinstance(stream, Stream):
                 stream.settle()
 
+    async def dispatch_shell(self, *args: Any, **kwargs: Any) -> None:
+        """As ipykernel's; then the image that a cell's request has asked for is taken, before
+        any other request, and when all that the cell has put out is on its way."""
+        await super().dispatch_shell(*args, **kwargs)
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            self.publisher.settle()
+            with self._fence:
+                refusal = self._refusal("cave_snapshot_request", _cave(behind[2]))
+            await self.objects.image_behind(*behind, refusal)
+
     async def execute_request(self, stream: Any, ident: Any, parent: Message) -> None:
         running = self.running
         assert running is not None
@@ -300,6 +313,8 @@ class Kernel(IPythonKernel):
             await super().execute_request(stream, ident, parent)
         finally:
             self._end_cell(running, parent)
+            if isinstance(_cave(parent).get("image"), dict):
+                self._behind = stream, ident, parent
 
     def _number(self, cell: int) -> None:
         """Let In and Out count as the session does."""

@@ -168,6 +168,25 @@ class Objects:
             self._images = Images(self._kernel)
         return self._images
 
+    async def image_behind(
+        self, stream: Any, ident: Any, cell: Message, refusal: Message | None
+    ) -> None:
+        """Answer the request for an image that came with the one for a cell."""
+        asked = cell["metadata"]["cave"]["image"]
+        header = {
+            **cell["header"],
+            "msg_id": asked["request"],
+            "msg_type": "cave_snapshot_request",
+        }
+        request = {**cell, "header": header, "content": asked, "buffers": []}
+        self._kernel.set_parent(ident, request, channel="shell")
+        if refusal is not None:
+            reply = {"status": "error", **refusal}
+            self._kernel.session.send(stream, "cave_snapshot_reply", reply, request, ident)
+            return
+        self._kernel.pre_handler_hook()
+        await self.handlers["cave_snapshot_request"](stream, ident, request)
+
     def _snapshot(self, parent: Message) -> tuple[Message, list[Any]]:
         found: tuple[Message, list[Any]] = self.images.snapshot(parent)
         return found

@@ -43,6 +43,7 @@ TOLD_EVERY = 1.0
 _PARENTS = 256
 _DRAIN = 100
 _PATIENCE = 0.005
+_ON_ITS_WAY = 0.05
 _DELIMITER = b"<IDS|MSG>"
 _MSG_ID = re.compile(rb'"msg_id": ?"([^"]*)"')
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
@@ -170,6 +171,12 @@ class Publisher(IOPubThread):
             super()._really_send([*msg[:at], b"%d" % number, *msg[at:]], *args, **kwargs)
         else:
             self._withhold(msg[at + 3], size)
+
+    def settle(self) -> None:
+        """Wait, not long, until all that was published so far is on the wire."""
+        sent = threading.Event()
+        self.schedule(sent.set)
+        sent.wait(_ON_ITS_WAY)
 
     def follow(self, msg_id: str | None) -> None:
         """From here on in the queue the cell of that request runs."""

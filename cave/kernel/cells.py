@@ -112,7 +112,7 @@ class Cell:
             self._check()
 
     def _check(self) -> None:
-        if self.idle and (self.replied or not self.replies):
+        if self.idle and (self.replied or self.end is not None or not self.replies):
             self.done.set()
 
     def _tell(self, message: Message) -> None:

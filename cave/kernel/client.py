@@ -81,9 +81,15 @@ class Client:
             message: Message = await waiting
         finally:
             del self._waiting[msg_id]
-        if message.content.get("status") == "error":
-            raise fault(message.content)
-        return message
+        return whole(message)
+
+    def expect(self, msg_id: str) -> asyncio.Future[Message]:
+        """The reply to a request that another message carries. Raises `KernelDied`."""
+        self.check()
+        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[msg_id] = waiting
+        waiting.add_done_callback(lambda _: self._waiting.pop(msg_id, None))
+        return waiting
 
     def check(self) -> None:
         """Raises `KernelDied` when the kernel is known to be dead."""
@@ -93,7 +99,7 @@ class Client:
     def fail(self, error: KernelDied) -> None:
         """The kernel is dead: nobody waits any longer."""
         self._died = error
-        for waiting in self._waiting.values():
+        for waiting in tuple(self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)
 
@@ -107,6 +113,13 @@ class Client:
         waiting = self._waiting.get(message.parent)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
+
+
+def whole(reply: Message) -> Message:
+    """The reply, unless it tells of a fault. Raises `LeaseLost`, `Refused`."""
+    if reply.content.get("status") == "error":
+        raise fault(reply.content)
+    return reply
 
 
 def fault(content: Mapping[str, Any]) -> CaveError:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from typing import Any
 
 from cave.errors import DiedReading, KernelDied, SnapshotError, StaleImage
 from cave.image import Image, ImageBuffer, ImageGroup, Load, Note
-from cave.kernel import door
-from cave.kernel.client import Client, Refused
+from cave.kernel import deaths, door
+from cave.kernel.client import Client, Refused, whole
 from cave.kernel.launch import Record
 from cave.kernel.wire import Message
+from cave.ports import Wanted
 
 PATIENCE = 60.0
 """Seconds that a variable may take to be written or read; then it is lost."""
@@ -58,13 +60,15 @@ class Capture:
     pause: float
     """Seconds for which the kernel was held up."""
     _image: asyncio.Future[Image]
+    small: bool = False
+    """Whether all of it came with the answer."""
 
     async def image(self) -> Image:
         """The image, when all of it is there. Raises `KernelDied`, `SnapshotError`."""
         return await asyncio.shield(self._image)
 
 
-def _heard(arrival: asyncio.Future[Image]) -> None:
+def _heard(arrival: asyncio.Future[Any]) -> None:
     """A fault that nobody asks for any more is no news."""
     if not arrival.cancelled():
         arrival.exception()
@@ -105,9 +109,10 @@ def _progress(folder: Path) -> Iterator[tuple[str | None, Callable[[], int]]]:
 class Images:
     """The images of one kernel, by requests that wait behind its cells."""
 
-    def __init__(self, client: Client, record: Record) -> None:
+    def __init__(self, client: Client, record: Record, home: Path) -> None:
         self._client = client
         self._record = record
+        self._home = home
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -115,25 +120,53 @@ class Images:
         self, *, id: str, base: str | None, lease: int, verify: bool, background: bool
     ) -> Capture:
         """Ask for an image. Raises `KernelDied`, `LeaseLost`, `SnapshotError`."""
-        content = {
+        content = self._request(id, base, verify=verify, background=background)
+        reply = await self._ask("cave_snapshot_request", content, lease=lease)
+        return await self._captured(reply, content, lease)
+
+    def behind(self, wanted: Wanted, *, lease: int) -> dict[str, Any]:
+        """Begin to wait for an image that the request for a cell asks for; gives what that
+        request is to say. Raises `KernelDied`."""
+        request = secrets.token_hex(8)
+        content = self._request(wanted.id, wanted.base, verify=False, background=True)
+        reply = self._client.expect(request)
+        work = asyncio.ensure_future(self._came(reply, content, lease))
+        work.add_done_callback(_heard)
+        wanted.work = work
+        return {**content, "request": request}
+
+    async def _came(
+        self, reply: asyncio.Future[Message], content: dict[str, Any], lease: int
+    ) -> Capture:
+        message = await self._answer(reply)
+        # else the kernel, which cannot know whether its host still lives, leaves one behind
+        deaths.note(self._home, content["id"], "taken")
+        return await self._captured(message, content, lease)
+
+    def _request(
+        self, id: str, base: str | None, *, verify: bool, background: bool
+    ) -> dict[str, Any]:
+        return {
             "id": id,
             "base": base,
             "verify": verify,
             "background": background,
             "inline": not self._record.door.exists(),
         }
-        reply = await self._ask("cave_snapshot_request", content, lease=lease)
+
+    async def _captured(self, reply: Message, content: dict[str, Any], lease: int) -> Capture:
+        id, base = content["id"], content["base"]
         if reply.content.get("filling") is True:
             arrival = asyncio.ensure_future(self._arrive(reply, content, lease))
             arrival.add_done_callback(_heard)
             return Capture(_pause(reply.content), arrival)
-        if reply.content.get("token"):
+        if large := bool(reply.content.get("token")):
             image = await asyncio.to_thread(self._image, reply, id, base)
         else:
             image = self._image(reply, id, base)
         done: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
         done.set_result(image)
-        return Capture(image.pause, done)
+        return Capture(image.pause, done, small=not large)
 
     def _image(self, reply: Message, id: str, base: str | None) -> Image:
         if not reply.content.get("token"):
@@ -219,15 +252,18 @@ class Images:
         lease: int,
         buffers: Sequence[memoryview] = (),
     ) -> Message:
-        """Wait for the answer; a variable that hangs is given up after `PATIENCE`."""
         asked = asyncio.ensure_future(
             self._client.request("shell", kind, content, lease=lease, buffers=buffers)
         )
+        return await self._answer(asked)
+
+    async def _answer(self, asked: asyncio.Future[Message]) -> Message:
+        """Wait for the answer; a variable that hangs is given up after `PATIENCE`."""
         try:
             while True:
                 await asyncio.wait({asked}, timeout=PATIENCE)
                 if asked.done():
-                    return asked.result()
+                    return whole(asked.result())
                 await self._stop_what_hangs()
         except Refused as exc:
             raise SnapshotError(f"the kernel could not do it: {exc}") from exc

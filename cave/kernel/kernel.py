@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 
 from cave import failpoints
 from cave.errors import KernelDied, LeaseLost
-from cave.events import EndReason, Output, Variable
+from cave.events import Output, Variable
 from cave.image import Load, Note
-from cave.kernel import cells, launch, output, processes, reach, spool
+from cave.kernel import cells, deaths, launch, output, processes, reach, spool
 from cave.kernel.calls import Calls
 from cave.kernel.cells import Cell, Gap, Tape
 from cave.kernel.client import Client, Refused, fault
@@ -30,6 +30,7 @@ from cave.ports import (
     OnCall,
     SpooledCell,
     SpooledOutput,
+    Wanted,
 )
 
 GRACE = 10.0
@@ -61,7 +62,7 @@ class Kernel:
         self._client = Client(record.base, self._codec)
         self._keeper = _process(record.keeper, record.keeper_began)
         self._objects = Objects(self._client, record, facts)
-        self._images = Images(self._client, record)
+        self._images = Images(self._client, record, home)
         self._calls = Calls(self._client, record, lambda: self.facts)
         self._dead = asyncio.Event()
         self._gone = asyncio.Event()
@@ -129,6 +130,7 @@ class Kernel:
         lease: int,
         timeout: float | None = None,
         on_output: Callable[[Output], None] | None = None,
+        wanted: Wanted | None = None,
     ) -> Executed:
         """Run one cell to its end; raises only `LeaseLost`."""
         run = Cell(cell, cells.new_id(cell), source, on_output)
@@ -147,12 +149,19 @@ class Kernel:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        self._client.start(run, content, {"cave": {"lease": lease, "cell": cell}})
+        told: dict[str, Any] = {"lease": lease, "cell": cell}
+        if wanted is not None:
+            with contextlib.suppress(KernelDied):
+                told["image"] = self._images.behind(wanted, lease=lease)
+        self._client.start(run, content, {"cave": told})
         failpoints.hit("cell.after_send")
         try:
             return await self._follow(run, timeout)
         finally:
             del self._client.cells[run.msg_id]
+            if run.end is None and wanted is not None and wanted.work is not None:
+                wanted.work.cancel()  # the kernel takes one only where it has ended the cell
+                wanted.work = None
 
     async def _follow(self, run: Cell, timeout: float | None) -> Executed:
         if timeout is None:
@@ -435,7 +444,7 @@ class Kernel:
         """End the process and all that it started; returns when none is left."""
         self._ending = reason
         if self.death is None:
-            _note(self._home, reason)
+            deaths.note(self._home, reason)
             await self._ask_to_end()
             self._terminate()
         await self._gone.wait()
@@ -489,7 +498,7 @@ class Kernel:
             limit=STATUS_WAIT,
             writer=lambda: keeper is not None and keeper.alive,
         )
-        self.death = death_of(self._record, self._home, found, ending=self._ending)
+        self.death = deaths.death_of(self._record, self._home, found, ending=self._ending)
         self._client.fail(self._died())
         self._calls.fail(self._died())
         self._dead.set()
@@ -528,7 +537,7 @@ class Kernel:
         if self._welcome.is_set() or not (why := reach.cut_off(self._record)):
             patience.check()
             return
-        _note(self._home, why, "why")
+        deaths.note(self._home, why, "why")
         self._terminate()
         await self._dead.wait()
 
@@ -560,43 +569,3 @@ def left(tape: Tape, *, after: int, death: Death | None) -> list[SpooledCell | S
     gap = Gap(tape)
     _feed(gap, tape.messages(after=after))
     return gap.entries(death or Death(0, "died"))
-
-
-def death_of(
-    record: Record,
-    home: Path,
-    found: Mapping[str, object] | None,
-    *,
-    ending: EndReason | None = None,
-) -> Death:
-    """How the kernel ended, from the keeper's word and its own."""
-    found = found or {}
-    number, status = found.get("signal"), found.get("status")
-    oom = "the system ended it for want of memory" if found.get("oom") else ""
-    return Death(
-        pid=record.pid,
-        reason=ending or _noted(home),
-        signal=number if isinstance(number, int) else None,
-        status=status if isinstance(status, int) else None,
-        detail=oom or _read(home, "why"),
-    )
-
-
-def _note(home: Path, text: str, name: str = "reason") -> None:
-    with contextlib.suppress(OSError):
-        (home / name).write_text(text, "utf-8")
-
-
-def _read(home: Path, name: str) -> str:
-    try:
-        return (home / name).read_text("utf-8")
-    except OSError:
-        return ""
-
-
-def _noted(home: Path) -> EndReason:
-    match _read(home, "reason"):
-        case "idle" | "closed" | "restart" as reason:
-            return reason
-        case _:
-            return "died"

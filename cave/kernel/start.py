@@ -14,7 +14,8 @@ from typing import Any
 from cave.errors import CaveError, KernelStartError
 from cave.kernel import launch, processes, reach
 from cave.kernel.cells import Tape
-from cave.kernel.kernel import STATUS_WAIT, Kernel, death_of, left
+from cave.kernel.deaths import death_of
+from cave.kernel.kernel import STATUS_WAIT, Kernel, left
 from cave.kernel.launch import OWN, Launch, Record
 from cave.kernel.wire import Codec
 from cave.ports import Death, KernelFacts, SpooledCell, SpooledOutput

@@ -56,9 +56,8 @@ def mend(
     for id in keep:
         with contextlib.suppress(SnapshotError):
             needed |= read(id).packs.keys()
-    for id in sorted(needed - set(keep)):
-        if id in files and _mend(folder, id, files[id], ".data"):
-            mended.append(id)
+    needed &= files.keys() - set(keep)
+    mended += [id for id in sorted(needed) if _mend(folder, id, files[id], ".data")]
     if mended:
         sync_folder(folder.path)
     if folder.path.is_dir():

@@ -19,7 +19,8 @@ from cave.events import Variable
 from cave.image import Image
 from cave.store.disk import explain_os
 
-from . import gather, mend, retire
+from . import gather, retire
+from . import mend as mending
 from .folder import LocalFolder, Output, folder_at
 from .known import Known
 from .manifest import Manifest, decode
@@ -131,7 +132,7 @@ class Snapshots:
     def unsure(self) -> bool:
         """Whether files that nobody waited for may be gone: the machine was started since
         they were last seen to be whole."""
-        return isinstance(self._folder, LocalFolder) and mend.unsure(self._folder)
+        return isinstance(self._folder, LocalFolder) and mending.unsure(self._folder)
 
     def mend(self, files: Mapping[str, bytes], keep: Collection[str]) -> Sequence[str]:
         """Write again those of `files` (by id) that are gone or torn, if a snapshot in `keep`
@@ -139,7 +140,7 @@ class Snapshots:
         if not isinstance(self._folder, LocalFolder):
             return ()
         with self._explained():
-            return mend.mend(self._folder, files, keep, self.read)
+            return mending.mend(self._folder, files, keep, self.read)
 
     # -- reading -----------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class Pending:
         if self._after is None:
             return False
         version = kernel.shell.touched.version
-        if version in {self._version, kernel.objects.images.at[1]}:
+        if version in {self._version, kernel.objects.images.latest}:
             return False
         self._watch()
         try:

@@ -55,6 +55,8 @@ class Images:
         self.python = platform.python_version()
         self.at: tuple[str, int] = ("", -1)
         """The image that was taken last, and when."""
+        self._unheard = ""
+        """That image, when the request for it came with a cell: its host may have died since."""
 
     @contextlib.contextmanager
     def _guard(self, name: str) -> Iterator[None]:
@@ -71,7 +73,9 @@ class Images:
         """Answers with an image."""
         began = time.perf_counter()
         asked, touched = parent["content"], self._kernel.shell.touched
-        self.pending.cancel()
+        self._unheard = asked["id"] if "request" in asked else ""
+        if not self._unheard:
+            self.pending.cancel()
         with self._kernel.interrupts.only_aimed():
             if asked.get("again") and self.at != (asked["id"], touched.version):
                 raise Moved("cells have run since that image was begun")
@@ -89,6 +93,21 @@ class Images:
         content |= {"tracking": tracking.tracking, "why": tracking.why, "python": self.python}
         content["pause"] = round(time.perf_counter() - began, 6)
         return content, buffers
+
+    @property
+    def latest(self) -> int:
+        """The version of the namespace of which a host has the image."""
+        if self._unheard and self._unheard != self._heard():
+            return -1
+        return self.at[1]
+
+    def _heard(self) -> str:
+        """The image that the host said had come."""
+        try:
+            with open(os.path.join(self._kernel.settings.folder, "taken"), "rb") as file:
+                return file.read(64).decode("ascii", "replace")
+        except OSError:
+            return ""
 
     def settle(self) -> None:
         """What the host need not wait for, and the next cell must."""
