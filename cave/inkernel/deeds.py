@@ -22,6 +22,7 @@ _LOOKS_ONLY = frozenset({"uname", "lscpu", "ldconfig", "nproc", "getconf", "fc-l
 """Programs by which libraries learn of the machine."""
 _LONGEST = 200
 
+_root: list[str] = []
 ignored: list[str] = []
 """Beginnings of paths that do not count: the kernel's own folders, caches."""
 
@@ -29,6 +30,18 @@ ignored: list[str] = []
 def ignore(*paths: str) -> None:
     """What is at or below these paths is no side effect."""
     ignored.extend(os.path.realpath(path) for path in paths if path and path != "/")
+
+
+def place(root: str) -> None:
+    """Paths are told from this folder on, where they are below it."""
+    _root[:] = [os.path.join(os.path.realpath(root), ""), os.path.join(root, "")]
+
+
+def shown(path: str) -> str:
+    """The path as it is told."""
+    full = os.path.abspath(path)
+    root = next((root for root in _root if full.startswith(root)), "")
+    return full[len(root) :]
 
 
 def caches() -> list[str]:
@@ -71,7 +84,7 @@ def _open(args: Args) -> str | None:
     if not isinstance(flags, int) or not flags & _WRITES:
         return None
     name = path_of(path)
-    return None if name is None else f"wrote {name}"
+    return None if name is None else f"wrote {shown(name)}"
 
 
 def _on_path(said: str, *, at: int = 0, dir_fd: int | None = None, there: bool = True) -> Reader:
@@ -86,7 +99,7 @@ def _on_path(said: str, *, at: int = 0, dir_fd: int | None = None, there: bool =
         placed = dir_fd is None or args[dir_fd] == -1
         if placed and os.path.lexists(name) is not there:
             return None  # it will fail
-        return f"{said} {name}"
+        return f"{said} {shown(name) if placed else name}"
 
     return read
 
@@ -95,12 +108,16 @@ def _rename(args: Args) -> str | None:
     source, target = path_of(args[0]), path_of(args[1])
     if target is None or (source is not None and args[2] == -1 and not os.path.lexists(source)):
         return None
-    return f"wrote {target}" if source is None else f"renamed {source} to {target}"
+    if source is None:
+        return f"wrote {shown(target)}"
+    if args[2] != -1:
+        return f"renamed {source} to {target}"
+    return f"renamed {shown(source)} to {shown(target)}"
 
 
 def _link(args: Args) -> str | None:
     target = path_of(args[1])
-    return None if target is None or os.path.lexists(target) else f"linked {target}"
+    return None if target is None or os.path.lexists(target) else f"linked {shown(target)}"
 
 
 def _address(address: Any) -> str:
@@ -159,7 +176,11 @@ def _sqlite(args: Args) -> str | None:
         word in text for word in ("mode=memory", "mode=ro", "immutable=1")
     ):
         return None
-    return None if is_ignored(text) else f"opened the database {text}"
+    return None if is_ignored(text) else f"opened the database {_database(text)}"
+
+
+def _database(name: str) -> str:
+    return name if name.startswith("file:") else shown(name)
 
 
 def _kill(args: Args) -> str | None:

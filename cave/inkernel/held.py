@@ -78,7 +78,7 @@ class Held:
         if changed is None:
             return ["the folder was not looked through: it has too many files"]
         words = {word for text in noted for word in text.split(" ")}
-        new = [name for name in changed if not words & _spellings(self._tree.root, name)]
+        new = [name for name in changed if name not in words]
         more = len(new) - _NAMED
         named = [f"changed {name}" for name in new[:_NAMED]]
         return [*named, f"changed {more} more files of the folder"] if more > 0 else named
@@ -107,7 +107,7 @@ class Held:
             return ""
         if not path.startswith("/") or path.startswith(_NO_DESCRIPTOR) or deeds.is_ignored(path):
             return ""
-        return f"still open: {path}"
+        return f"still open: {deeds.shown(path)}"
 
     def _socket(self, fd: int) -> str:
         it = socket.socket(fileno=fd)
@@ -138,7 +138,7 @@ class Held:
         self.maps = bool(lines)
         paths = {line.split(maxsplit=5)[5].strip(): None for line in lines if line.count("/")}
         return [
-            f"still mapped: {path}"
+            f"still mapped: {deeds.shown(path)}"
             for path in paths
             if not path.startswith(("/memfd:", "/dev/zero", "/SYSV", "anon_inode:"))
             and not deeds.is_ignored(path)
@@ -172,11 +172,6 @@ class Held:
             for task in asyncio.all_tasks(loop)
             if not touch._is_ours(touch._module_of(task.get_coro()))
         ]
-
-
-def _spellings(root: str, name: str) -> set[str]:
-    full = os.path.join(root, name)
-    return {name, f"./{name}", full, os.path.realpath(full)}
 
 
 def _descriptors() -> list[tuple[int, int, int, int]]:

@@ -33,7 +33,8 @@ MOST = 50
 """Notes of one cell."""
 _WAIT = 10.0
 """Seconds that an act waits for its note to be in the spool."""
-_NETWORK = ("socket.", "urllib.", "webbrowser.")
+_FAR = ("socket.connect", "socket.sendto", "socket.sendmsg", "urllib.", "webbrowser.")
+"""Events that count also while a library is imported."""
 
 _recorded: contextvars.ContextVar[bool] = contextvars.ContextVar("cave_recorded", default=False)
 
@@ -66,6 +67,7 @@ class Observer:
         self._notes: Notes | None = None
         self._ours = {thread.ident for thread in threading.enumerate()}
         settings = kernel.settings
+        deeds.place(os.getcwd())
         deeds.ignore(settings.folder, settings.runtime, *deeds.caches())
         self._held = Held(kernel)
         sys.addaudithook(_hook(self))
@@ -174,7 +176,7 @@ _PROBES = {
 
 def _is_of_library(event: str, frame: FrameType | None) -> bool:
     """Whether a library does it for itself: at its import, or to call C code of its own."""
-    if event.startswith(_NETWORK):
+    if event.startswith(_FAR):
         return False
     own = event.startswith("ctypes.")
     while frame is not None:
