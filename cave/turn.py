@@ -35,6 +35,7 @@ __all__ = [
     "Turn",
     "Usage",
     "Variable",
+    "also",
     "clip",
     "plain",
     "text_of",
@@ -89,6 +90,18 @@ def text_of(outputs: tuple[Output, ...], error: CellError | None = None) -> str:
                 parts.append(plain if isinstance(plain, str) else "".join(plain))
                 parts.append("\n")
     return ended("".join(parts), error)
+
+
+def also(observed: Sequence[str], most: int = 8) -> str:
+    """One line on what a cell did outside of the namespace; empty when nothing was seen.
+
+    What was open or running before, and still is, is no news and left out.
+    """
+    told = [" ".join(text.split()) for text in observed if not text.startswith("still ")]
+    if not told:
+        return ""
+    more = len(told) - most
+    return "it also: " + ", ".join(told[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def ended(text: str, error: CellError | None) -> str:

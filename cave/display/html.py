@@ -13,7 +13,7 @@ from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
 from cave.errors import CellError
 from cave.events import Output, Usage, Variable
-from cave.turn import Cell, Step, Turn, clip
+from cave.turn import Cell, Step, Turn, also, clip
 
 TEXT = 20_000
 """Characters of one output; the rest is named."""
@@ -181,6 +181,8 @@ def _inside(value: Cell) -> str:
         parts.append(_fault(value.error))
     if not value.delta.empty:
         parts.append(f'<div class="c-news">{_changed(value)}</div>')
+    if done := also(value.observed):
+        parts.append(f'<div class="c-news">{escaped(clip(done, TEXT))}</div>')
     return "".join(parts)
 
 

@@ -96,6 +96,7 @@ class Progress:
             delta=event.delta,
             full_size=event.full_size,
             bound=event.bound,
+            observed=event.observed,
         )
 
     def _put(self, **fields: object) -> None:

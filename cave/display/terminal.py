@@ -27,7 +27,7 @@ from cave.events import (
     TurnStarted,
     Variable,
 )
-from cave.turn import plain
+from cave.turn import also, plain
 
 LINES = 40
 """Lines of output that one cell shows; the number of the others is named."""
@@ -124,6 +124,8 @@ class TerminalFace:
         self._say(line.replace("\n", " ")[:WIDTH], style)
         for change in _changes(event.delta):
             self._say(f"    {change}", "dim")
+        if done := also(event.observed):
+            self._say(f"    {done}"[:WIDTH], "dim")
 
     def _ended(self, event: TurnFinished) -> None:
         if event.status != "done":

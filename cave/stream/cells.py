@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cave.events import Variable
-from cave.stream.facts import brief, changes, one_line
+from cave.stream.facts import LINE, brief, changes, one_line
 from cave.stream.hints import hint
 from cave.stream.traces import relevant
-from cave.turn import Cell, Output, clip, plain, text_of
+from cave.turn import Cell, Output, also, clip, plain, text_of
 
 OUTPUT = 4_000
 """Characters of a cell's text that reach the prompt, head and tail together."""
@@ -28,6 +28,8 @@ def summary(cell: Cell, *, source: bool = False) -> str:
     parts = [one_line(str(cell.error), 200)] if cell.error else []
     if changed := brief(cell.delta):
         parts.append(changed)
+    if done := also(cell.observed, 3):
+        parts.append(one_line(plain(done), 200))
     if printed := _printed(cell):
         parts.append(printed)
     return f"{head}: {'; '.join(parts)}" if parts else head
@@ -77,6 +79,8 @@ def result(
     `died` says that the end of its kernel is told elsewhere.
     """
     lines = [f"cell {cell.n} {cell.status} {cell.seconds:.1f}s", *changes(cell.delta)]
+    if done := also(cell.observed):
+        lines.append(one_line(plain(done), LINE))
     if output := _output(cell):
         lines.append(output)
     if cell.error is not None and not (died and cell.status == "died"):
