@@ -17,7 +17,7 @@ from .. import kinds
 _ALONE = 2
 """References to an object that only a dict's `values()` and the asking itself hold."""
 _PLAIN = frozenset({
-    type(None), bool, int, float, complex, str, bytes, tuple, frozenset, type, range, slice,
+    type(None), bool, int, float, str, bytes, tuple, frozenset, type, range, slice,
     type(...), type(NotImplemented), types.FunctionType, types.BuiltinFunctionType,
     types.ModuleType, types.CodeType, types.MethodType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
@@ -36,10 +36,24 @@ _BASES = ("enum.Enum", "numpy.generic", "numpy.dtype", "pyarrow.lib.DataType",
           "pandas.core.dtypes.base.ExtensionDtype", "pyarrow.lib._Weakrefable")  # fmt: skip
 
 
+_UNEQUAL = frozenset({"builtins.complex", "decimal.Decimal", "numpy.inexact",
+                      "numpy.datetime64", "numpy.timedelta64"})  # fmt: skip
+"""What may equal nothing, not even its like: it is known by its identity."""
+
+
 class _Mutable(dict[type, bool]):
     """Whether objects of a type can change; asked in C, answered once per type."""
 
+    def __init__(self, known: dict[type, bool]) -> None:
+        super().__init__(known)
+        self.unequal: set[type] = set()
+        """Types that were met, of objects that may equal nothing."""
+
     def __missing__(self, kind: type) -> bool:
+        if not _UNEQUAL.isdisjoint(_names(kind)):
+            self.unequal.add(kind)
+            self[kind] = True
+            return True
         found = self[kind] = _mutable(kind)
         if kinds.module(kind) != "__main__":
             _known[kind] = found
@@ -59,8 +73,19 @@ def _mutable(kind: type) -> bool:
         return False
     if kinds.module(kind).startswith("_cave_kernel."):
         return False
-    names = {f"{kinds.module(base)}.{kinds.name(base)}" for base in kinds.mro(kind)}
-    return names.isdisjoint(_BASES)
+    return _names(kind).isdisjoint(_BASES)
+
+
+def _names(kind: type) -> set[str]:
+    return {f"{kinds.module(base)}.{kinds.name(base)}" for base in kinds.mro(kind)}
+
+
+def _is_unequal(obj: Any) -> bool:
+    """Whether it matters which one it is, of those that are written alike."""
+    try:
+        return not bool(obj == obj)  # noqa: PLR0124 (a NaN)
+    except ArithmeticError:  # one that signals
+        return True
 
 
 def mutable(seen: list[Any], also: list[Any]) -> set[int]:
@@ -75,6 +100,10 @@ def mutable(seen: list[Any], also: list[Any]) -> set[int]:
         held = {id(obj): obj for obj in chosen}
     except Exception:  # a metaclass with equality or hash of its own
         held = {id(obj): obj for obj in seen if _mutable(type(obj))}
+    if some := asked.unequal:
+        held = {
+            number: obj for number, obj in held.items() if type(obj) not in some or _is_unequal(obj)
+        }
     held.update((id(obj), obj) for obj in also)
     seen.clear()
     also.clear()

@@ -50,3 +50,16 @@ def test_bytes_that_look_like_a_nan_stay() -> None:
     )
     assert made["data"] == b"G\x7f\xf8\0\0\0\0\0\0x"
     assert made["both"] == [made["data"], made["n"], made["n"], made["data"] * 2]
+
+
+def test_other_nan_are_shared_as_well() -> None:
+    """Decimals, complex numbers and those of numpy: also one that signals when it is compared."""
+    made = back(
+        "import decimal, numpy as np\n"
+        "d = decimal.Decimal('NaN'); s = decimal.Decimal('sNaN'); c = complex('nan')\n"
+        "f = np.float64('nan'); t = np.datetime64('NaT'); one = 1 + 0j\n"
+        "held = [d, s, c, f, t, one]"
+    )
+    for name, other in zip("dscft", made["held"], strict=False):
+        assert made[name] is other
+    assert made["held"][-1] == made["one"]
