@@ -20,7 +20,6 @@ from . import describe, fingerprint, kinds, prints
 from .image import touch
 
 _NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
-_LARGE = frozenset({"numpy", "pandas", "pyarrow", "polars", "torch", "scipy", "xarray"})
 _SECONDS = 0.05
 """After this time a delta no longer looks into what changed, and names it only."""
 
@@ -114,7 +113,7 @@ class Namespace:
             if known is absent:
                 if self._is_ours(name, obj):
                     added.append(name)
-            elif type(known) is not weakref.ref or known() is not obj:
+            elif not _stands_for(known, obj):
                 changed.append(name)
         return added, changed
 
@@ -137,7 +136,7 @@ class Namespace:
         """What was told of a name, or what is true now when its object has changed since."""
         obj = self._space[name]
         known = self._bound[name]
-        same = known is obj or (type(known) is weakref.ref and known() is obj)
+        same = known is obj or _stands_for(known, obj)
         facts = self._facts.get(name)
         if same and facts is not None and facts["summary"] and not self._differs(name):
             return facts
@@ -176,11 +175,26 @@ class Namespace:
         return list(self._bound) if used is None else [n for n in used if n in self._bound]
 
 
+class _Place:
+    """Where an array is: numpy does not resize arrays that anything refers to, even weakly."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, obj: object) -> None:
+        self.number = id(obj)
+
+
 def _held(obj: object) -> object:
-    """What stands for an object: large ones weakly, so that a cell can free its memory."""
-    if kinds.library(type(obj)) in _LARGE:
-        try:
-            return weakref.ref(obj)
-        except TypeError:
-            return obj
-    return obj
+    """What stands for an object: not itself, so that a cell can free it, and what hangs on it."""
+    if any(kinds.name(base) == "ndarray" for base in kinds.mro(type(obj))):
+        return _Place(obj)
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return obj
+
+
+def _stands_for(known: object, obj: object) -> bool:
+    if type(known) is weakref.ref:
+        return known() is obj
+    return type(known) is _Place and known.number == id(obj)
