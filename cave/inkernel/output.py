@@ -20,15 +20,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import zmq
 from ipykernel.iostream import IOPubThread, OutStream
 from jupyter_client.jsonutil import json_default
 
 from .spool import Spool
-
-if TYPE_CHECKING:
-    import zmq
 
 CAP = 1 << 20
 """Bytes of output of one cell that go over the wire."""
@@ -169,8 +167,14 @@ class Publisher(IOPubThread):
         size = sum(map(len, msg[at + 5 :]))
         if self.quota.admits(topic, msg[at + 3], size):
             super()._really_send([*msg[:at], b"%d" % number, *msg[at:]], *args, **kwargs)
+            self._welcome()
         else:
             self._withhold(msg[at + 3], size)
+
+    def _welcome(self) -> None:
+        """Sending may use up the edge that announced a subscriber: see to those who wait."""
+        while self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            self._handle_subscription(self.socket.recv_multipart())
 
     def settle(self) -> None:
         """Wait, not long, until all that was published so far is on the wire."""
