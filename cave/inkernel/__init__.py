@@ -24,8 +24,8 @@ shell channel (main thread, one after the other, behind running cells)
                             cut by the sizes in layout
     cave_delete_request     names
     cave_variables_request  Reply: variables
-    cave_skills_request     skills (declarations: exactly these from now on), session, token, layout;
-                            the parts are a pickle of the functions of those that run here
+    cave_skills_request     skills (declarations: exactly these from now on), session, token and
+                            layout; the parts are a pickle of the functions that run here
     cave_snapshot_request   id, base, verify, background, inline, again (only if nothing has run
                             since the image `id`). Reply: id, base (None: all is given), chunk,
                             python, packages, pause, missed, tracking and why, groups (each id,
@@ -55,11 +55,11 @@ control channel (its own thread, also while a cell runs)
 stdin channel (the shell channel's thread; only of the host that served last, under its lease)
     cave_serve_request      host: calls come to me from now on, those that wait as well; `inline`:
                             the door is gone
-    cave_call               kernel: call (id), phase, and unless it is `end` skill, hash, cell, lane,
-                            ordinal, kind `safe`, token, layout and parts of the arguments. Phases:
-                            `call`: the host is to run it; `begin`: a skill of the kernel wants
-                            leave; `end`: it has run under key and attempt: status ok and its value,
-                            or error {name, message, traceback, bases}, `ran` False if it did not.
+    cave_call               kernel: call (id), phase, skill, hash, cell, lane, ordinal, kind `safe`,
+                            token and layout; the parts are the arguments, by name. Phases: `call`:
+                            the host is to run it; `begin`: a skill of the kernel wants leave;
+                            `end`: it has run under key and attempt: status ok and its value, or
+                            error {name, message, traceback, bases}, `ran` False if it did not.
                             declaration: of a skill that a cell has defined
     cave_call_reply         host: call, phase, status ok and a value or none, error {name, message},
                             or go (key, attempt): run it. Answers nobody waits for are dropped

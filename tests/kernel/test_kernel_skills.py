@@ -197,3 +197,17 @@ def test_the_facade_is_no_variable(make_host: Callable[..., Host]) -> None:
     assert text(done).startswith("True True SkillError\n")
     assert done.error is not None
     assert "in cells cave has no 'open'" in done.error.message
+
+
+def test_a_kernel_without_skills_loads_nothing_for_them(make_host: Callable[..., Host]) -> None:
+    """The start of a kernel does not pay for skills: their modules come with the first one."""
+    host = make_host()
+    host.start()
+    source = (
+        "import sys\n"
+        "ours = ('calls', 'skills', 'invoke', 'checks', 'errors', 'cell_skills')\n"
+        "print([n for n in ours if f'_cave_kernel.{n}' in sys.modules], 'pydantic' in sys.modules)"
+    )
+    assert text(host.run(source)) == "[] False\n"
+    Desk(host, grown).open()
+    assert "'skills'" in text(host.run(source))
