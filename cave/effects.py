@@ -79,9 +79,10 @@ class Effects:
             self._given += tuple(fresh)
 
     def find(self, name: str, hash: str) -> Skill | None:
-        """The skill of that name, as it was when the kernel got it."""
+        """The skill of that name as it was when the kernel got it; where no process has that any
+        more, as it is now."""
         found = self._defined.get((name, hash))
-        if found is not None or hash:
+        if found is not None:
             return found
         return next((s for s in self._registry.functions if s.name == name), None)
 

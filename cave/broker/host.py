@@ -95,6 +95,7 @@ class HostCalls:
                 await self._pen.look()
 
     def _guard(self) -> None:
+        failpoints.hit("effect.before_call")
         if self._pen.lagging():
             raise _Lagging
 

@@ -114,7 +114,6 @@ class Pen:
 
     def lagging(self) -> bool:
         """Whether the last look at the lease is too old for a call to begin now."""
-        failpoints.hit("effect.before_call")
         return self.journal.clock.monotonic() > self._looked + quiescence.LAG
 
     async def look(self) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from typing import Any
 
 import cave
 from cave import SkillContext
+
+SLOW = 0.0
+"""Seconds that pass in each call before anything is done."""
 
 
 def _connect() -> sqlite3.Connection:
@@ -17,10 +21,12 @@ def _connect() -> sqlite3.Connection:
     return connection
 
 
-def do(key: str, skill: str, item: str) -> str:
-    """Do it once more: nothing here tells one time from another."""
+def do(key: str, skill: str, item: str, *, once: bool = False) -> str:
+    """Do it: once more each time, or `once` for a key."""
+    time.sleep(SLOW)
+    known = "WHERE NOT EXISTS (SELECT 1 FROM done WHERE key = ?1)" if once else ""
     with closing(_connect()) as connection:
-        connection.execute("INSERT INTO done VALUES (?, ?, ?)", (key, skill, item))
+        connection.execute(f"INSERT INTO done SELECT ?1, ?2, ?3 {known}", (key, skill, item))
     return f"{skill} {item}"
 
 
@@ -40,7 +46,7 @@ def rows() -> list[tuple[str, str, str]]:
 @cave.skill(effect="write", runs="host", in_doubt="retry")
 def pay(item: str, ctx: SkillContext) -> str:
     """Pay at a bank that knows a key which it has seen."""
-    return f"pay {item}" if was_done(ctx.idempotency_key) else do(ctx.idempotency_key, "pay", item)
+    return do(ctx.idempotency_key, "pay", item, once=True)
 
 
 def _look_up(call: Any) -> str | None:
