@@ -1,0 +1,186 @@
+"""Skills and effects as people use them: through sessions, real kernels and the command line."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cave
+from cave.skills import SkillContext
+
+posted: list[str] = []
+
+
+@cave.skill(effect="write", runs="host")
+def post(entry: str, amount: float = 1.0) -> dict[str, Any]:
+    """Post one entry."""
+    posted.append(entry)
+    return {"entry": entry, "amount": amount}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """Nothing is posted yet."""
+    posted.clear()
+
+
+def test_an_effect_is_told_of(sessions: None) -> None:
+    """The cell has the value and lists the effect, with its arguments and what it gave."""
+    s = cave.open("q3", skills=[post])
+    cell = s.run("r = post('rent', amount=3)").raise_for_error()
+    (effect,) = cell.effects
+    assert (effect.id, effect.skill, effect.state, effect.cell) == ("e1", "post", "done", cell.n)
+    assert effect.result == s["r"] == {"entry": "rent", "amount": 3.0}
+    assert repr(effect).startswith("<Effect e1 done: post(")
+    assert posted == ["rent"]
+    assert "post" not in {v.name for v in s.vars}
+
+
+def test_bad_arguments_call_nothing(sessions: None) -> None:
+    """They are refused before anything is journaled, by the name of the argument."""
+    s = cave.open("q3", skills=[post])
+    error = s.run("post(3.5, 'much')").error
+    assert error is not None
+    assert error.name == "SkillError"
+    assert "argument 'entry' is 3.5" in error.message
+    assert "argument 'amount' is 'much'" in error.message
+    missing = s.run("post()").error
+    assert missing is not None
+    assert missing.name == "TypeError"
+    assert (posted, s.history[-1].effects) == ([], ())
+
+
+def test_a_tool_that_did_its_work_and_timed_out_is_not_run_again(
+    sessions: None, tmp_path: Path
+) -> None:
+    """One line in its file; the effect is in doubt, the session waits, a person settles it, and
+    the cell goes on with the given result."""
+    file = tmp_path / "log.txt"
+
+    @cave.skill(effect="write", runs="host", timeout=0.5, retries=3, in_doubt="retry")
+    def append(line: str) -> str:
+        """Append a line, and hang."""
+        with file.open("a") as out:
+            out.write(line)
+        time.sleep(5)
+        return line
+
+    s = cave.open("q3", skills=[append])
+    cell = s.run("done = append('x')\nmore = done * 2")
+    assert cell.error is not None
+    assert cell.error.name == "EffectInDoubt"
+    assert file.read_text() == "x"
+    (effect,) = s.in_doubt
+    with pytest.raises(cave.EffectInDoubt, match=r"s\.settle"):
+        s.run("1")
+    with pytest.raises(cave.ConfigError, match="in doubt: e1"):
+        s.settle("e9", "done")
+    settled = s.settle(effect.id, "done", result="y")
+    assert (settled.state, settled.result) == ("done", "y")
+    again = s.resume()
+    assert isinstance(again, cave.Cell)
+    assert again.ok
+    assert s["more"] == "yy"
+    assert file.read_text() == "x"
+
+
+def test_what_a_skill_raises_is_the_cells_error(sessions: None) -> None:
+    """A builtin exception is raised as itself, one of the skill's own as a SkillError."""
+
+    class Closed(Exception):
+        pass
+
+    @cave.skill(effect="write", runs="host")
+    def pay(how: str) -> None:
+        """Pay."""
+        raise LookupError("no such account") if how == "builtin" else Closed("the bank is shut")
+
+    s = cave.open("q3", skills=[pay])
+    caught = s.run("try:\n    pay('builtin')\nexcept LookupError as e:\n    print('caught', e)")
+    assert caught.text.strip() == "caught no such account"
+    own = s.run("pay('own')").error
+    assert own is not None
+    assert own.name == "SkillError"
+    assert "the bank is shut" in own.message
+    assert [e.state for cell in s.history for e in cell.effects] == ["failed", "failed"]
+
+
+def test_a_skill_redefined_while_it_runs_ends_as_it_began(sessions: None) -> None:
+    """The running call is the old one's; the next cell has the new one."""
+    began, go = threading.Event(), threading.Event()
+
+    @cave.skill(runs="host")
+    def rate() -> int:
+        """The old rate."""
+        began.set()
+        go.wait(60)
+        return 1
+
+    old = rate
+    s = cave.open("q3", skills=[old])
+    cells: list[cave.Cell] = []
+    work = threading.Thread(target=lambda: cells.append(s.run("a = rate()")))
+    work.start()
+    assert began.wait(60)
+
+    @cave.skill(runs="host")
+    def rate() -> int:  # type: ignore[no-redef]
+        """The new rate."""
+        return 2
+
+    s.skills.add(rate)
+    go.set()
+    work.join(60)
+    s.run("b = rate()").raise_for_error()
+    assert (s["a"], s["b"]) == (1, 2)
+
+
+def test_a_skill_that_is_gone_says_where_it_came_from(sessions: None) -> None:
+    """Reopened without it, its name is there and its call names the module."""
+    s = cave.open("q3", skills=[post])
+    s.run("post('rent')").raise_for_error()
+    s.close()
+    s = cave.open("q3")
+    error = s.run("post('rent')").error
+    assert error is not None
+    assert error.name == "SkillError"
+    assert f"module {__name__!r}" in error.message
+    assert posted == ["rent"]
+
+
+def test_a_context_reaches_the_sessions_variables(sessions: None) -> None:
+    """`ctx.runtime` gets and puts them while the cell waits, `ctx.log` shows what goes on."""
+
+    @cave.skill(runs="host")
+    def double(ctx: SkillContext) -> int:
+        """Double x."""
+        ctx.log("looking at x")
+        ctx.runtime.put(y=ctx.runtime.get("x") * 2)
+        return ctx.attempt
+
+    s = cave.open("q3", skills=[double])
+    cell = s.run("x = 21\nn = double()\nprint(y)").raise_for_error()
+    assert cell.text.split("\n")[:2] == ["looking at x", "42"]
+    assert s["n"] == 1
+
+
+def test_two_people_send_cells_to_one_session_at_once(sessions: None) -> None:
+    """Every reply belongs to its sender, and nothing is lost or mixed."""
+    s = cave.open("q3", skills=[post])
+    told: dict[str, list[str]] = {"a": [], "b": []}
+
+    def send(who: str) -> None:
+        for n in range(20):
+            told[who].append(s.run(f"print(post('{who}{n}')['entry'])").text.strip())
+
+    threads = [threading.Thread(target=send, args=(who,)) for who in told]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert told == {who: [f"{who}{n}" for n in range(20)] for who in told}
+    assert sorted(posted) == sorted(told["a"] + told["b"])
