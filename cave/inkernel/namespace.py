@@ -24,7 +24,7 @@ _SECONDS = 0.05
 """After this time a delta no longer looks into what changed, and names it only."""
 
 _PRINTING = 0.02
-"""After this time a delta makes no more prints."""
+"""After this time of the processor a delta makes no more prints."""
 
 Facts = dict[str, Any]
 
@@ -40,6 +40,7 @@ class Namespace:
         self._cells: dict[str, int | None] = {}
         self._facts: dict[str, Facts] = {}
         self._absent = object()
+        self._printing = 0.0
         self.delta(None, "")
 
     def delta(self, cell: int | None, code: str | Collection[str]) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class Namespace:
         self._forget(removed)
         changed += self._mutated(code, {*added, *changed})
         end = time.perf_counter() + _SECONDS
+        self._printing = 0.0
         return {
             "added": [self._printed(name, cell, end) for name in added],
             "changed": [self._printed(name, cell, end) for name in changed],
@@ -64,9 +66,12 @@ class Namespace:
     def _printed(self, name: str, cell: int | None, end: float) -> Facts:
         """Its description, and its print while there is time for those."""
         facts = self._note(name, cell, end)
-        if cell is None or time.perf_counter() > end - _SECONDS + _PRINTING:
+        if cell is None or self._printing > _PRINTING:
             return facts
-        return {**facts, "print": prints.of(self._space[name])}
+        began = time.thread_time()
+        made = prints.of(self._space[name])
+        self._printing += time.thread_time() - began
+        return {**facts, "print": made}
 
     def variables(self) -> list[Facts]:
         """Every variable of the user, in the order of their making."""
