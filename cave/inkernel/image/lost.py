@@ -27,6 +27,13 @@ class Lost:
     def __reduce__(self) -> Any:
         return make_lost, object.__getattribute__(self, "_cave_lost")
 
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        raise self._cave_error()
+
+    __hash__ = object.__hash__
+
     def __getattr__(self, attribute: str) -> Any:
         if attribute[:2] == "__" or attribute.startswith(("_repr_", "_ipython_")):
             raise AttributeError(attribute)  # asked by protocols, not by people

@@ -205,3 +205,13 @@ def test_the_same_objects_give_the_same_stream() -> None:
     write = load("image.pickler").write
     first = bytes(write(roots, definitions, inline=True).stream)
     assert bytes(write(roots, definitions, inline=True).stream) == first
+
+
+def test_what_is_lost_equals_nothing_quietly() -> None:
+    """A comparison is a use: an `if` must not take the other branch without a word."""
+    lost = load("image.lost").Lost("x", "int", "gone")
+    assert lost == lost  # noqa: PLR0124 (itself)
+    assert {lost: 1}[lost] == 1
+    for use in (lambda: lost == 5, lambda: lost != 5, lambda: lost in [1, 2]):
+        with pytest.raises(load("image.lost").ObjectLost, match="make it again"):
+            use()
