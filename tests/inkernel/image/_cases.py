@@ -30,7 +30,7 @@ written = {}
 kept = []
 for name, case in cases.items():
     space = {"T": T, "kept": kept}
-    signal.alarm(20)
+    signal.alarm(90)
     try:
         exec(case["make"], space)
         roots = {key: value for key, value in space.items()
@@ -67,7 +67,7 @@ for name, case in cases.items():
     notes = got["notes"]
     error = ""
     space = {"T": T}
-    signal.alarm(20)
+    signal.alarm(90)
     try:
         known = definitions.Definitions()
         for stream, buffers in got["streams"]:
