@@ -100,6 +100,12 @@ class Image:
     """Names that had changed although no cell was seen to reach them."""
     tracking: str = ""
     """How the kernel knows which memory changed: `pages` or `hashes`, and why."""
+    order: tuple[int | tuple[int, int, bool], ...] = ()
+    """Where `groups` has not all: the order of all. A number is a place in `groups`; three are
+    groups that are the same: the first of them in the base, how many, whether they were
+    looked at."""
+    ids: str = ""
+    """With `order`: SHA-256 of the ids of the base's groups, in its order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ class Saving:
                 wait=False,
             )
 
-        return write() if _is_light(image) else await asyncio.to_thread(write)
+        return write() if _is_light(image, base) else await asyncio.to_thread(write)
 
     async def commit(self, image: Image, number: int) -> SnapshotCommitted | None:
         """Make a snapshot of an image that a kernel left behind."""
@@ -376,8 +376,9 @@ def _after(known: Mapping[str, Variable], end: CellFinished) -> tuple[Variable, 
     return tuple(v for name, v in found.items() if name not in delta.removed)
 
 
-def _is_light(image: Image) -> bool:
+def _is_light(image: Image, base: Manifest | None) -> bool:
     """Whether writing it takes less time than another thread would need to begin."""
     given = [group for group in image.groups if not group.same]
     size = sum(group.stream.nbytes for group in given if group.stream is not None)
-    return len(image.groups) < FEW and size < LIGHT and not any(g.buffers for g in given)
+    count = max(len(image.groups), len(base.entries) if base is not None else 0)
+    return count < FEW and size < LIGHT and not any(g.buffers for g in given)

@@ -133,7 +133,7 @@ class Images:
         work = asyncio.ensure_future(self._came(reply, content, lease))
         work.add_done_callback(_heard)
         wanted.work = work
-        return {**content, "request": request}
+        return {**content, "request": request, "brief": True}
 
     async def _came(
         self, reply: asyncio.Future[Message], content: dict[str, Any], lease: int
@@ -323,7 +323,24 @@ class _Decoder:
             pause=_seconds(content["pause"]),
             tracking=f"{_text(content.get('tracking', ''))}: {_text(content.get('why', ''))}",
             missed=tuple(_text(name) for name in _list(content["missed"])),
+            order=self._order(content.get("order"), len(groups)),
+            ids=_text(content.get("ids", "")),
         )
+
+    def _order(self, told: Any, count: int) -> tuple[int | tuple[int, int, bool], ...]:
+        """The order of all groups, where those that are the same were not told of."""
+        if told is None:
+            return ()
+        found: list[int | tuple[int, int, bool]] = []
+        for one in _list(told):
+            if isinstance(one, list):
+                first, length, checked = one
+                found.append((_number(first), _number(length), _bool(checked)))
+            else:
+                found.append(_number(one))
+        if self._base is None or [one for one in found if isinstance(one, int)] != [*range(count)]:
+            raise ValueError("the order of groups")
+        return tuple(found)
 
     def _group(self, told: dict[str, Any]) -> ImageGroup:
         same = _bool(told["same"])

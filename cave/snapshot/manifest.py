@@ -19,7 +19,7 @@ from typing import Any
 
 from cave.errors import SnapshotCorrupt
 from cave.events import Variable
-from cave.image import Note, worst
+from cave.image import ImageGroup, Note, worst
 
 from .pack import Packs
 from .refs import Ref, pack_name, packed, sha256, unpacked
@@ -58,6 +58,24 @@ class Entry:
 
     group: Group
     variables: tuple[Variable, ...]
+
+    @cached_property
+    def looked_at(self) -> ImageGroup:
+        """It, in an image in which it is the same and was looked at."""
+        group = self.group
+        return ImageGroup(
+            group.id,
+            group.names,
+            same=True,
+            checked=True,
+            definitions=group.definitions,
+            uses=group.uses,
+        )
+
+    @cached_property
+    def assumed(self) -> ImageGroup:
+        """It, in an image in which it is taken to be the same."""
+        return replace(self.looked_at, checked=False)
 
     @cached_property
     def row(self) -> list[Any]:
@@ -135,6 +153,11 @@ class Manifest:
     def by_id(self) -> Mapping[str, int]:
         """Place of each group by its id."""
         return {entry.group.id: index for index, entry in enumerate(self.entries)}
+
+    @cached_property
+    def ids(self) -> str:
+        """SHA-256 of the ids of its groups, in their order."""
+        return sha256("\n".join(entry.group.id for entry in self.entries).encode()).hex()
 
     @property
     def packs(self) -> Mapping[str, int]:

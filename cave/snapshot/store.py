@@ -29,7 +29,7 @@ from .place import place, sign, usage
 from .plan import Plan, Planner
 from .refs import pack_name, pack_number
 from .verify import Fault, faults
-from .write import Progress, Writing, check_image
+from .write import Progress, Writing, check_image, completed
 
 THREADS = 2
 
@@ -65,6 +65,7 @@ class Snapshots:
         that it may have much in common with. Without `wait` a small file is not waited for,
         and given as `Manifest.file`. Raises `StoreError`; then nothing was written.
         """
+        image = completed(image, base)
         check_image(image, base)
         with (
             self._creating(image.id, wait=wait) as (output, number),

@@ -236,6 +236,31 @@ def _alike(given: Sequence[Variable], known: Sequence[Variable]) -> bool:
     return [replace(v, fidelity="") for v in given] == [replace(v, fidelity="") for v in known]
 
 
+def completed(image: Image, base: Manifest | None) -> Image:
+    """The image with all its groups, where it tells only of those that differ from its base.
+
+    Raises `SnapshotError` when it does not fit the base.
+    """
+    if not image.order:
+        return image
+    if base is None or base.id != image.base or base.ids != image.ids:
+        raise SnapshotError(f"an image is a difference from another {image.base}: take it whole")
+    groups: list[ImageGroup] = []
+    for one in image.order:
+        if isinstance(one, int):
+            groups.append(image.groups[one])
+            continue
+        first, count, checked = one
+        run = base.entries[first : first + count]
+        if len(run) != count:
+            raise SnapshotError("an image has groups of its base that are not there")
+        groups += [entry.looked_at if checked else entry.assumed for entry in run]
+    names = [name for group in groups for name in group.names]
+    if len(set(names)) < len(names) or sum(group.definitions for group in groups) > 1:
+        raise SnapshotError("an image has a name in two groups")
+    return replace(image, groups=tuple(groups), order=())
+
+
 def check_image(image: Image, base: Manifest | None) -> None:
     """Raises `SnapshotError` for an image that cannot be written so."""
     if image.chunk < PAGE or image.chunk % PAGE:

@@ -136,3 +136,27 @@ def test_untouched_moments_outlast_retention() -> None:
     t = s.fork("still-fork", at=kept[-1])
     assert t["a"] == [0]
     assert verify("still")[0].state == "ok"
+
+
+def test_many_small_variables_of_which_few_change() -> None:
+    """What a cell left as it was is told of by its place only: names that change, come and go
+    are right at every moment, also after the kernel came back."""
+    s = cave.open("many")
+    s.run("for i in range(150): globals()[f'v{i}'] = [i]")
+    s.run("v7.append('seven')")
+    s.run("del v9; v200 = v10")
+    kill(s)
+    s.run("v3 = 'three'")
+    s.run("v149.append(v3)")
+    look = "print(v7, 'v9' in globals(), 'v200' in globals(), v3, v149)"
+    seen = {
+        2: "[7, 'seven'] True False [3] [149]",
+        3: "[7, 'seven'] False True [3] [149]",
+        5: "[7, 'seven'] False True three [149, 'three']",
+        1: "[7] True False [3] [149]",
+        4: "[7, 'seven'] False True three [149]",
+    }
+    for n, text in seen.items():
+        s.restore(at=n)
+        assert s.run(look).text.strip() == text
+        assert s.run("print('v200' in globals() and v200 is v10)").text.strip() == str(n > 2)

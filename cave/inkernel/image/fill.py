@@ -6,9 +6,10 @@ what describes the image, parts go by their position.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,8 +77,9 @@ def _put(fd: int, data: Any, offset: int) -> None:
         objects.write(fd, memoryview(data).cast("B"), offset)
 
 
-def describe(taken: Taken) -> tuple[dict[str, Any], Parts]:
-    """What tells of an image, and its parts."""
+def describe(taken: Taken, *, brief: bool = False) -> tuple[dict[str, Any], Parts]:
+    """What tells of an image, and its parts; with `brief` groups that are the same are told of
+    by their places in the base."""
     parts = Parts()
     content: dict[str, Any] = {
         "id": taken.id,
@@ -85,10 +87,38 @@ def describe(taken: Taken) -> tuple[dict[str, Any], Parts]:
         "chunk": taken.chunk,
         "packages": taken.packages,
         "missed": taken.missed,
-        "groups": [_group(group, parts) for group in taken.groups],
     }
+    if brief and taken.base is not None and taken.before is not None:
+        content |= _differences(taken.groups, taken.before, parts)
+    else:
+        content["groups"] = [_group(group, parts) for group in taken.groups]
     content["layout"] = parts.layout
     return content, parts
+
+
+def _differences(
+    groups: Sequence[TakenGroup], before: Sequence[str], parts: Parts
+) -> dict[str, Any]:
+    """Groups that are told of, and the order of all: theirs among them, and runs of groups in
+    the base (first, how many, whether they were looked at)."""
+    places = {id: at for at, id in enumerate(before)}
+    told: list[dict[str, Any]] = []
+    order: list[Any] = []
+    end, looked = -1, None
+    for taken in groups:
+        at = places.get(taken.group.id) if taken.same else None
+        if at is None:
+            order.append(len(told))
+            told.append(_group(taken, parts))
+            end = -1
+        elif at == end and taken.checked == looked:
+            order[-1][1] += 1
+            end += 1
+        else:
+            order.append([at, 1, taken.checked])
+            end, looked = at + 1, taken.checked
+    ids = hashlib.sha256("\n".join(before).encode()).hexdigest()
+    return {"groups": told, "order": order, "ids": ids}
 
 
 def _group(taken: TakenGroup, parts: Parts) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from . import hidden
+
 if TYPE_CHECKING:
     from .buffers import Buffer
 
@@ -78,6 +80,12 @@ class Group:
     """Number of the image that looked at it last."""
     touched: int = 0
     """Number of the last image for which code had reached it again; 0 when none has."""
+    order: tuple[bool, bool, int] = field(init=False)
+    """Where it comes in an image: what reading needs first, definitions, then by age."""
+
+    def __post_init__(self) -> None:
+        early = any(name in hidden.FIRST for name in self.names)
+        self.order = not early, not self.definitions, self.serial
 
     @property
     def ranges(self) -> list[tuple[int, int]]:

@@ -81,7 +81,7 @@ class Images:
                 raise Moved("cells have run since that image was begun")
             taken = self.taker.take(asked["id"], asked["base"], verify=bool(asked["verify"]))
             self.at = asked["id"], touched.version
-            content, parts = fill.describe(taken)
+            content, parts = fill.describe(taken, brief=bool(asked.get("brief")))
             settings = self._kernel.settings
             buffers = fill.hand_over(
                 content, parts, settings.runtime, settings.door.hold,

@@ -55,6 +55,8 @@ class Taken:
     missed: list[str]
     packages: dict[str, str]
     alive: list[Any]
+    before: Sequence[str] | None = None
+    """Ids of the groups of `base`, in its order; None where that is not known."""
 
 
 class Taker:
@@ -79,6 +81,8 @@ class Taker:
         """The image that the next one can be a difference from."""
         self.groups: dict[str, Group] = {}
         self.owner: dict[str, Group] = {}
+        self._order: list[str] | None = None
+        """Ids of the groups of `image`, in its order, where it was given by this kernel."""
         self.world = definitions.Definitions()
         self.buffers = made(self.new_id)
         self.guard: Callable[[str], AbstractContextManager[None]] = _unguarded
@@ -109,7 +113,7 @@ class Taker:
 
     def _forget(self) -> None:
         """What was given before counts for nothing, but for the ids of groups."""
-        self.image = None
+        self.image = self._order = None
         self.buffers.keep(set())
         for group in self.groups.values():
             group.members = group.digest = None
@@ -149,7 +153,8 @@ class Taker:
         libraries = {name for taken in made for name in taken.group.libraries}
         packages = facts.versions(libraries - {""})  # a class may say that it is of no module
         alive = [unit.written for unit in units] + [found]
-        return Taken(id, base, self.buffers.chunk, made, missed, packages, alive)
+        before, self._order = self._order, [taken.group.id for taken in made]
+        return Taken(id, base, self.buffers.chunk, made, missed, packages, alive, before)
 
     def _made(self, unit: Unit, seen: list[Seen], work: Work, *, based: bool) -> TakenGroup:
         written = unit.written
@@ -224,7 +229,7 @@ class Taker:
 
     def loaded(self, image: str, now: Sequence[Group]) -> None:
         """The namespace is that of `image`: groups that were kept, and those just loaded."""
-        self.image = image
+        self.image, self._order = image, None
         self._touched.take(self._shell)
         serials = [group.serial for group in now]
         self._namer.serials = max([self._namer.serials, *serials])
@@ -278,9 +283,7 @@ def _unguarded(_name: str) -> AbstractContextManager[None]:
 
 
 def _order(taken: TakenGroup) -> tuple[bool, bool, int]:
-    group = taken.group
-    early = not any(name in roots.FIRST for name in group.names)
-    return early, not group.definitions, group.serial
+    return taken.group.order
 
 
 def _is_long(value: Any) -> bool:

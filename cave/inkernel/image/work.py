@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import groups, hashes, hidden, touch
+from . import groups, hashes, hidden, modules, touch
 from .groups import Group, Ids
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Work:
         self.units: dict[int, Unit] = {}
         """What was written, by an arbitrary number."""
         self._next = 0
+        self._reached_groups: set[str] = set()
 
     def do(self) -> None:
         """Write all that is to be written; groups without a base are never looked at twice."""
@@ -121,14 +122,21 @@ class Work:
             self._inner = frozenset(name for one in inside for name in touch.of_object(one))
         return self._inner
 
-    def _is_touched(self, group: Group) -> bool:
-        if self._names is None or group.members is None:
-            return True
-        return any(
-            name in self._names or name not in self._found or name.startswith("module:")
-            for name in group.names
-            if not name.startswith(DEFINITION)
-        )
+    def _touched_groups(self) -> list[Group]:
+        """Groups that code may have reached, in their order; one pass in C over all names."""
+        if self._names is None:
+            return list(self.untouched.values())
+        owner, found = self._taker.owner, self._found
+        names = self._names.intersection(owner)
+        names |= owner.keys() - found.keys()
+        if modules.SOURCES in owner or modules.SOURCES in found:
+            names.update(name for name in owner if name.startswith("module:"))
+        reached = {owner[name].id for name in names if not name.startswith(DEFINITION)}
+        return [
+            group
+            for group in self.untouched.values()
+            if group.members is None or group.id in reached
+        ]
 
     # -- ordinary groups -------------------------------------------------------------------------
 
@@ -137,8 +145,10 @@ class Work:
         found = self._found
         alone = {name for name in self._rebound if self._is_homeless(name)}
         fresh: list[tuple[str, ...]] = [(name,) for name in found if name in alone]
-        for group in list(self.untouched.values()):
-            if group.definitions or not self._is_touched(group):
+        touched = self._touched_groups()
+        self._reached_groups = {group.id for group in touched}
+        for group in touched:
+            if group.definitions:
                 continue
             if group.members is not None and self._is_fixed(group):
                 self._confirm(group)
@@ -188,7 +198,7 @@ class Work:
             if not group.definitions
             if group.members is None
             or group.members.meets(members)
-            or groups.overlaps(group.ranges, ranges)
+            or (ranges and group.buffers and groups.overlaps(group.ranges, ranges))
         ]
 
     def _unite(self) -> None:
@@ -264,7 +274,7 @@ class Work:
 
     def _definitions_touched(self, old: Group, variables: set[str]) -> bool:
         needed = self._needed()
-        if self._is_touched(old) or not needed <= old.provides or not _keys(old) <= needed:
+        if old.id in self._reached_groups or not needed <= old.provides or not _keys(old) <= needed:
             return True
         if not variables <= set(old.names):
             return True
@@ -296,29 +306,41 @@ class Work:
         suspects: list[int] = []
         self._confirm_fixed()
         self._look_at_batches()
-        for group in sorted(self.untouched.values(), key=lambda g: (g.looked, g.cost)):
-            if group.definitions or group.id in self.confirmed:
-                continue
-            if not self._has_time(group.cost, group.buffers):
-                continue
-            suspects += self._look_at(group)
+        left = self._left()
+        others = [
+            group
+            for group in self.untouched.values()
+            if group.cost <= left and not group.definitions and group.id not in self.confirmed
+        ]
+        for group in sorted(others, key=lambda g: (g.looked, g.cost)):
+            if group.cost + self._cost(group.buffers) <= left:
+                suspects += self._look_at(group)
+                left = self._left()
+            elif left <= 0:
+                break
         if suspects:
             self._settle([], suspects)
 
     def _has_time(self, seconds: float, known: Sequence[Buffer] = ()) -> bool:
         """Whether there is time for what takes so long, and a look at buffers."""
-        if self._end == math.inf:
-            return True
-        seconds += self._taker.buffers.cost(known) if known else 0
-        return time.thread_time() + seconds <= self._end
+        return seconds + self._cost(known) <= self._left()
+
+    def _left(self) -> float:
+        """Seconds that may still be spent."""
+        return self._end if self._end == math.inf else self._end - time.thread_time()
+
+    def _cost(self, known: Sequence[Buffer]) -> float:
+        return self._taker.buffers.cost(known) if known else 0.0
 
     def _confirm(self, group: Group) -> None:
         self.confirmed.add(group.id)
         group.looked = self._taker.number
 
     def _confirm_fixed(self) -> None:
-        for group in self.untouched.values():
-            if self._is_fixed(group):
+        owner = self._taker.owner
+        for name in self._taker.held:
+            group = owner.get(name)
+            if group is not None and group.id in self.untouched and self._is_fixed(group):
                 self._confirm(group)
 
     def _look_at(self, group: Group) -> list[int]:
