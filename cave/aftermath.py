@@ -54,7 +54,7 @@ class Aftermath:
     async def plan(self) -> Plan:
         """What `recover` would do, in words; brings the kernel's death into the journal, and
         starts none."""
-        async with self._operation():
+        async with self._journal.operation():
             await self._work.supply.look()
             return await self._planned(asked=True)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, get_args
 
 from cave import broker
@@ -28,6 +26,10 @@ _ANYTHING = [
 ]
 
 
+PATIENCE = 5.0
+"""Seconds that an answer of a person waits for another process that operates the session."""
+
+
 class Effects:
     """What a session lets its cells call, and what became of their calls."""
 
@@ -38,9 +40,6 @@ class Effects:
     _fold: History
     _work: Work
     _lineage: Lineage
-
-    @abstractmethod
-    def _operation(self) -> AbstractAsyncContextManager[bool]: ...
 
     def _begin_effects(self, owner: Holder) -> None:
         self._registry = Registry()
@@ -140,7 +139,7 @@ class Effects:
         if result is not None and decision != "done":
             raise ConfigError("result= goes with 'done' alone")
         value = await self._stored(result)
-        async with self._operation():
+        async with self._journal.operation(wait=PATIENCE):
             entry = self._fold.ledger.entries.get(id)
             if entry is None or entry.state != "in_doubt":
                 there = ", ".join(e.id for e in self.in_doubt) or "none"

@@ -119,11 +119,11 @@ def stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def kernel_pid() -> int:
+def kernel_pid(name: str = "effects") -> int:
     """The session's kernel, as the journal knows it."""
     from cave.cli.look import events
 
-    return [e.pid for e in events("effects") if isinstance(e, KernelStarted)][-1]
+    return [e.pid for e in events(name) if isinstance(e, KernelStarted)][-1]
 
 
 def go_on(s: cave.Session, source: str) -> None:
