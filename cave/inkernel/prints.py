@@ -38,7 +38,7 @@ _CODE = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co
          "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_exceptiontable")  # fmt: skip
 _NOT_OF_CLASS = frozenset({
     "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "_abc_impl",
-    "__annotate__", "__annotate_func__", "__annotations_cache__", "__hash__",
+    "__annotate__", "__annotate_func__", "__annotations_cache__", "__hash__", "__slotnames__",
 })  # fmt: skip
 _REDUCED = frozenset({"datetime", "decimal", "zoneinfo", "numpy", "pandas", "sklearn", "scipy",
                       "collections"})  # fmt: skip

@@ -46,7 +46,8 @@ def make_host() -> Iterator[Callable[..., Host]]:
 
 
 _BEFORE = """
-import asyncio, contextlib, ctypes, io, json, logging, multiprocessing, os, pathlib, pickle, shutil, signal
+import asyncio, contextlib, ctypes, io, json, logging, multiprocessing, os, pathlib, pickle
+import shutil, signal
 import socket, sqlite3, subprocess, sys, tempfile, threading, time, urllib.request, zipfile
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.csv, polars as pl
 for name in ("old", "gone", "moved", "mode", "time", "cut", "link", "map"):
