@@ -12,6 +12,8 @@ Kishu, which runs the same cells. `--small` is a twentieth of the sizes and few 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import functools
 import hashlib
 import os
@@ -257,6 +259,7 @@ def measure_turns(bench: Bench) -> None:
     }
     bench.kishu.cell("x = 1")
     _untouched(bench, sides, dumps)
+    _breakdown(bench, sides["pages"])
     _one_cell(bench, sides, dumps)
     for side in sides.values():
         side.end()
@@ -294,6 +297,55 @@ def _untouched(bench: Bench, sides: dict[str, Ours], dumps: dict[str, float]) ->
     bench.report.row("  the same without waiting for the disk", ms(work), "1 ms")
     best = min(times["pages, no fsync"]) - min(times["live, no fsync"])
     bench.report.row("  the same, by the quickest of each", ms(best), "1 ms")
+
+
+def _breakdown(bench: Bench, side: Ours) -> None:
+    """Where an untouched turn's time goes, without the disk: medians from its beginning."""
+    from cave.journal import Journal
+    from cave.kernel import Kernel
+    from cave.saving import Saving
+    from cave.snapshot import Snapshots
+
+    steps = {
+        "cell sent and ended": (Kernel, "execute"),
+        "image waited for, and stored": (Saving, "at_once"),
+        "of which the store": (Snapshots, "write"),
+        "journal": (Journal, "append"),
+    }
+    spent: dict[str, list[float]] = {step: [] for step in steps}
+    with no_waiting(), contextlib.ExitStack() as undo:
+        for step, (owner, name) in steps.items():
+            undo.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, _timing(getattr(owner, name), spent[step]))
+        whole = [timed(lambda: side.run("x = 1")) for _ in range(bench.turns)]
+    pauses = [e.pause for e in side.session.events() if type(e).__name__ == "SnapshotCommitted"]
+    pause = statistics.median(pauses[-bench.turns :])
+    parts = [f"{step} {ms(sum(times) / bench.turns)}" for step, times in spent.items()]
+    shown = f"{ms(statistics.mean(whole))}: {', '.join(parts)}; the image itself {ms(pause)}"
+    bench.report.row("  an untouched turn, on average", shown)
+
+
+def _timing(function: Any, spent: list[float]) -> Any:
+    """`function`, noting how long each call takes."""
+    if asyncio.iscoroutinefunction(function):
+
+        async def wait(*args: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return await function(*args, **options)
+            finally:
+                spent.append(time.perf_counter() - began)
+
+        return wait
+
+    def call(*args: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **options)
+        finally:
+            spent.append(time.perf_counter() - began)
+
+    return call
 
 
 def _one_cell(bench: Bench, sides: dict[str, Ours], dumps: dict[str, float]) -> None:
