@@ -143,6 +143,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """An effect that stands although the namespace is as it was before it."""
+
+    effect: str
+    skill: str
+    cell: int
+    call: str
+    """In words: `post(n=1)`."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredValue:
     """A value on its way between a cell and a skill, as it is kept."""
 
@@ -470,7 +481,7 @@ class Restored(Event):
     seconds: float = 0.0
     undone: tuple[int, ...] = ()
     """Cells that had ended later, where nobody asked to go back."""
-    standing: tuple[Note, ...] = ()
+    standing: tuple[Standing, ...] = ()
     """Effects of later cells, which stand all the same."""
 
 

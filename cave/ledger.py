@@ -59,6 +59,12 @@ class Entry:
         return self.intent.cell, self.intent.lane, self.intent.ordinal
 
     @property
+    def said(self) -> str:
+        """The call in words: `post(n=1)`."""
+        told = ", ".join(f"{name}={text}" for name, text in self.intent.arguments.items())
+        return f"{self.intent.skill}({told})"
+
+    @property
     def open(self) -> bool:
         """Whether nobody knows yet what became of it."""
         return self.state in {"begun", "in_doubt"}

@@ -156,9 +156,21 @@ class Lineage(Saving):
             versions=versions,
             seconds=self.journal.clock.monotonic() - began,
             undone=() if reason == "asked" else self._undone(target.id),
+            standing=self._standing(target.id) if reason == "asked" else (),
         )
         await self.journal.append(event, sync=True)
         return event
+
+    def _standing(self, id: str) -> tuple[Standing, ...]:
+        """What cells that the snapshot does not know have done to the world."""
+        history = self.journal.history
+        there = set(history.lasting.past.cells(id))
+        return tuple(
+            Standing(entry.id, entry.intent.skill, n, entry.said)
+            for entry in history.ledger.entries.values()
+            if entry.state == "done" and entry.intent.effect_kind == "write"
+            if (n := entry.intent.cell) not in there
+        )
 
     def _undone(self, id: str) -> tuple[int, ...]:
         """Cells that have ended and whose work a snapshot does not have."""

@@ -132,7 +132,6 @@ _BECOMES = {
 
 def _becomes(entry: Entry) -> str:
     intent = entry.intent
-    said = ", ".join(f"{name}={text}" for name, text in intent.arguments.items())
     if entry.state == "begun" and intent.effect_kind == "read":
         what = "was under way: it is read again"
     elif entry.state == "begun":
@@ -140,7 +139,7 @@ def _becomes(entry: Entry) -> str:
         what = f"was under way: {how.get(intent.in_doubt, 'its probe is asked')}"
     else:
         what = _BECOMES[entry.state]
-    return f"{entry.id} {intent.skill}({said}) {what}"
+    return f"{entry.id} {entry.said} {what}"
 
 
 async def replay(work: Work, broker: Broker, kernel: Kernel, wanted: Plan) -> Recovered:

@@ -143,6 +143,9 @@ class RestoreReport(Shown):
             versions=event.versions,
             seconds=event.seconds,
             undone=event.undone,
+            effects_after=tuple(
+                Entry(s.effect, s.skill, s.cell, f"{s.call} was done") for s in event.standing
+            ),
         )
 
     @property

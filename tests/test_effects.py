@@ -184,3 +184,17 @@ def test_two_people_send_cells_to_one_session_at_once(sessions: None) -> None:
         thread.join(120)
     assert told == {who: [f"{who}{n}" for n in range(20)] for who in told}
     assert sorted(posted) == sorted(told["a"] + told["b"])
+
+
+def test_effects_stand_when_the_namespace_goes_back(sessions: None) -> None:
+    """The report of a step back lists what later cells have done to the world."""
+    s = cave.open("q3", skills=[post])
+    s.run("a = post('rent')").raise_for_error()
+    s.run("b = post('fuel')").raise_for_error()
+    report = s.restore(at=1)
+    (entry,) = report.effects_after
+    assert (entry.name, entry.type) == ("e2", "post")
+    assert "entry='fuel'" in entry.reason
+    assert "stands: " in str(report)
+    assert "cell 2" in str(report)
+    assert posted == ["rent", "fuel"]

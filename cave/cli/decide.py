@@ -83,8 +83,7 @@ def _list(waiting: list[tuple[str, Any]], *, as_json: bool) -> None:
     if not waiting:
         narrate("no effect is in doubt")
     for name, entry in waiting:
-        said = ", ".join(f"{k}={v}" for k, v in entry.intent.arguments.items())
-        click.echo(f"{name}/{entry.id}  {entry.intent.skill}({said})  {entry.reason}")
+        click.echo(f"{name}/{entry.id}  {entry.said}  {entry.reason}")
 
 
 def _found(effect: str, waiting: list[tuple[str, Any]]) -> tuple[str, str]:
