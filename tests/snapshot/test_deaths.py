@@ -47,9 +47,12 @@ def start(folder: Path, seed: int, **environment: str) -> subprocess.Popen[str]:
 
 
 def told(process: subprocess.Popen[str]) -> list[str]:
-    """The snapshots that the process said are durable."""
-    out, _ = process.communicate(timeout=60)
-    return out.split()
+    """The snapshots that the process said are durable, but for lines that were read before."""
+    assert process.stdout is not None
+    with process.stdout as out:  # `communicate` would miss what `readline` has read ahead
+        found = out.read().split()
+    process.wait(60)
+    return found
 
 
 def check(folder: Path, seed: int, durable: list[str]) -> None:
