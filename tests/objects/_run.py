@@ -8,6 +8,7 @@ kinds do not meet in the namespace that they share.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -22,8 +23,10 @@ import cave
 from cave.report import Entry, RestoreReport
 
 FILES = sorted((Path(__file__).parent / "kinds").glob("*.txt"))
-TOGETHER = 60
+TOGETHER = 80
 """Kinds in one session."""
+OWN_CELL = re.compile(r"\b(await|get_ipython|In|Out)\b")
+"""What code says that only the shell can run or see."""
 NEEDED = ("ipykernel", "dill", "pandas", "numpy")
 
 
@@ -99,15 +102,14 @@ class Outcome:
             self.wrong.append(f"[{mode}] {kind.prefix}: {outcome}, not {kind.outcome}: {why}")
 
 
-def judge(kind: Kind, cell: cave.Cell, report: RestoreReport) -> tuple[str, str]:
-    """The outcome of a kind, and why: what its check said against what the report says."""
+def judge(kind: Kind, error: str, report: RestoreReport) -> tuple[str, str]:
+    """The outcome of a kind, and why: the error of its check against what the report says."""
     said = {
         label: [e for e in getattr(report, label) if _is_of(e, kind)]
         for label in ("rebuilt", "changed", "assumed", "lost")
     }
     notes = "; ".join(f"{label} {e}" for label, entries in said.items() for e in entries)
-    if not cell.ok:
-        error = str(cell.error)
+    if error:
         if "ObjectLost" not in error and "did not come back" not in error and "<lost" not in error:
             return "WRONG", f"{error[-700:]} [{notes or 'not noted'}]"
         named = [*said["lost"], *said["changed"]]
@@ -148,29 +150,54 @@ def live(lot: Iterable[Kind], python: str | None, outcome: Outcome, name: str, *
     if "kill" in modes:
         _kill(s)
         s.run("pass")
-        _use(s, made, outcome, "kill")
+        _use(s, made, outcome, "kill", at_once=modes == ("kill",))
     if "back" in modes:
         report = s.restore(at="made")
         _use(s, made, outcome, "back", report)
     if "twice" in modes:
         s.restore(at="made")
-        s.run("second_generation = list(globals().values())[:0]")
-        _kill(s)
-        s.run("third_generation = list(globals().values())[:0]")
-        _kill(s)
+        for generation in ("second", "third"):
+            s.run(f"{generation}_generation = list(globals().values())[:0]")
+            s.snapshot(generation)
+            _kill(s)
         s.run("pass")
         _use(s, made, outcome, "twice")
-    s.close()
+        s.close()
 
 
 def _use(s: cave.Session, made: Sequence[Kind], outcome: Outcome, mode: str,
-         report: RestoreReport | None = None) -> None:  # fmt: skip
+         report: RestoreReport | None = None, *, at_once: bool = False) -> None:  # fmt: skip
     report = report or s.last_restore
     assert report is not None
+    errors = _use_at_once(s, made) if at_once else {}
     for kind in made:
         pid = s.kernel.pid
-        outcome.put(mode, kind, *judge(kind, s.run(kind.check), report))
+        if kind.prefix not in errors:
+            errors[kind.prefix] = str(s.run(kind.check).error or "")
+        outcome.put(mode, kind, *judge(kind, errors[kind.prefix], report))
         assert s.kernel.pid == pid, f"{kind.name} killed the kernel ({mode})"
+
+
+AT_ONCE = """
+import json as _json
+_errors = {{}}
+for _name, _check in {checks!r}.items():
+    _errors[_name] = ""
+    try:
+        exec(compile(_check, f"<{{_name}}>", "exec"), globals())
+    except BaseException as _error:
+        _errors[_name] = f"{{type(_error).__name__}}: {{_error}}"
+print("\\n" + _json.dumps(_errors))
+"""
+
+
+def _use_at_once(s: cave.Session, made: Sequence[Kind]) -> dict[str, str]:
+    """Use all in one cell, where nothing comes afterwards that each cell would be seen by; but
+    for those whose code wants a cell of its own."""
+    checks = {kind.prefix: kind.check for kind in made if not OWN_CELL.search(kind.check)}
+    cell = s.run(AT_ONCE.format(checks=checks))
+    assert cell.ok, cell.text
+    return dict(json.loads(cell.full_text().splitlines()[-1]))
 
 
 def _kill(s: cave.Session) -> None:
