@@ -19,6 +19,7 @@ from cave.events import (
     Restored,
     RestoreReason,
     SnapshotsRetired,
+    Standing,
     Variable,
 )
 from cave.image import Load, Note

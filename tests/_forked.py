@@ -11,8 +11,8 @@ import traceback
 from multiprocessing.connection import Connection
 
 IMPORTED = (
-    "cave.broker", "cave.facade", "cave.records", "cave.operators.scripted", "cave.store.journal", "fsspec",
-    "pydantic.dataclasses", "sqlalchemy.dialects.sqlite", "sqlite3",
+    "cave.broker", "cave.facade", "cave.records", "cave.operators.scripted", "cave.store.journal",
+    "fsspec", "pydantic.dataclasses", "sqlalchemy.dialects.sqlite", "sqlite3",
 )  # fmt: skip
 """What the process that hosts are forked off imports: nothing that starts a thread."""
 

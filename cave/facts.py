@@ -1,0 +1,135 @@
+"""Facts: the values that events are made of, and that every layer above speaks in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+OutputKind = Literal["stream", "display_data", "execute_result", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a cell, in the terms of nbformat's outputs."""
+
+    kind: OutputKind
+    text: str = ""
+    """Of a stream: what was written. Of an error: the traceback without colours."""
+    name: str = ""
+    """Of a stream: `stdout` or `stderr`."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Of a display or result: the MIME bundle (binary types in base64)."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The exception that ended a cell: class name, text, traceback without colours."""
+
+    name: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of the namespace, described by facts."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...] | None = None
+    """Rows and columns of a frame, dimensions of an array, length of a container."""
+    size: int | None = None
+    """Bytes in memory, where the object can tell cheaply."""
+    cell: int | None = None
+    """The cell that set it last; None for what was put."""
+    fidelity: str = "volatile"
+    """How it would come back: `exact`; `rebuilt` by a recipe; `changed`, named with a reason;
+    `assumed` to be what it was, not looked at; `lost`; `volatile`: held by the live kernel
+    alone, no snapshot has it yet."""
+    summary: str = ""
+    """One line of facts: columns and dtypes, ranges, a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one cell did to the namespace."""
+
+    added: tuple[Variable, ...] = ()
+    changed: tuple[Variable, ...] = ()
+    removed: tuple[str, ...] = ()
+    prints: dict[str, str] = field(default_factory=dict)
+    """Of added and changed names: the same text for the same content, also in another process.
+    Names of which none can be had are left out."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was seen to change."""
+        return not (self.added or self.changed or self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent: tokens of model calls, money, calls, cells, seconds of work."""
+
+    input_tokens: int = 0
+    """Prompt tokens that were not read from a cache."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    usd: float | None = 0.0
+    """US dollars; None when the price of the model is not known."""
+    model_calls: int = 0
+    cells: int = 0
+    seconds: float = 0.0
+    estimated: bool = False
+    """Whether any token count is an estimate (no provider counted it)."""
+
+    def __add__(self, other: Usage) -> Usage:
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            usd,
+            self.model_calls + other.model_calls,
+            self.cells + other.cells,
+            self.seconds + other.seconds,
+            self.estimated or other.estimated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An effect that stands although the namespace is as it was before it."""
+
+    effect: str
+    skill: str
+    cell: int
+    call: str
+    """In words: `post(n=1)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value on its way between a cell and a skill, as it is kept."""
+
+    kind: str
+    """The codec that made it."""
+    sizes: tuple[int, ...]
+    """Bytes of its header and of each buffer, which follow each other."""
+    data: str = ""
+    """All of them in base64, while they are few; else they are in `blob`."""
+    blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRef:
+    """A skill as a session had it: what to look for when it is gone or another."""
+
+    name: str
+    module: str
+    version: str
+    hash: str
+    """Of its source and declaration."""
