@@ -30,8 +30,8 @@ _ID = 64
 """Characters of a call's id."""
 _LONGEST = 100_000
 """Characters of a fault that are taken from a kernel."""
-Key = tuple[str, str]
-"""Id of a call and its phase."""
+Key = tuple[str, str, str]
+"""Id of a call, its phase, and for `end` the attempt: the next may come before we are done."""
 
 
 class Calls:
@@ -151,7 +151,8 @@ class Calls:
     # -- calls -------------------------------------------------------------------------------
 
     def _called(self, message: Message) -> None:
-        key = message.content["call"], str(message.content.get("phase"))
+        content = message.content
+        key = content["call"], str(content.get("phase")), str(content.get("attempt"))
         if self._on_call is None:
             self._early[key] = message
         elif key not in self._tasks:
@@ -207,7 +208,7 @@ class Calls:
         )
 
     async def _send_answer(self, key: Key, answer: SkillAnswer) -> None:
-        call, phase = key
+        call, phase, _ = key
         content: dict[str, Any] = {
             "call": call,
             "phase": phase,
