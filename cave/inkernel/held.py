@@ -36,7 +36,11 @@ class Held:
         self._kernel = kernel
         self._base = str(getattr(kernel.parent, "ip", "")) + "-"
         self._tree = Tree(os.getcwd())
-        self._known = dict.fromkeys(_descriptors(), "")
+        self._known = dict.fromkeys(_descriptors(frozenset()), "")
+        self._lasting = frozenset(
+            str(fd) for fd, _, _, mode in self._known if not stat.S_IFMT(mode)
+        )
+        """Event counters and the like that the kernel keeps open as long as it lives."""
         self._before: dict[str, None] = {}
         self._reaped = _reaped()
         self.maps = False
@@ -87,7 +91,7 @@ class Held:
 
     def _open(self) -> list[str]:
         known, now = self._known, {}
-        for key in _descriptors():
+        for key in _descriptors(self._lasting):
             said = known.get(key)
             now[key] = self._said(key) if said is None else said
         self._known = now
@@ -174,10 +178,12 @@ class Held:
         ]
 
 
-def _descriptors() -> list[tuple[int, int, int, int]]:
-    """Descriptor, device, inode, mode of all that is open."""
+def _descriptors(but: Collection[str]) -> list[tuple[int, int, int, int]]:
+    """Descriptor, device, inode, mode of all that is open, but for those."""
     found = []
     for name in os.listdir("/proc/self/fd"):
+        if name in but:
+            continue
         try:
             facts = os.fstat(int(name))
         except OSError:  # that of the listing itself

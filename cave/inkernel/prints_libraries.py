@@ -39,7 +39,7 @@ def _places(count: int, most: int) -> Any:
     if count <= most:
         return None
     even = np.arange(0, count, count // min(most, SAMPLE) + 1)
-    return np.unique(np.concatenate([np.arange(_ENDS), even, np.arange(count - _ENDS, count)]))
+    return np.concatenate([np.arange(_ENDS), even, np.arange(count - _ENDS, count)])
 
 
 # -- numpy -----------------------------------------------------------------------------------
