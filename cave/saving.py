@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SOON = 2.0
 """Seconds that a caller who would rather not wait does wait for a snapshot."""
-AT_ONCE = 0.02
+AT_ONCE = 0.05
 """Seconds that the end of a cell waits for its image before it is journaled alone."""
 LIGHT = 8 << 10
 """Bytes of an image that is written without another thread, if the file is not waited for."""
