@@ -54,6 +54,9 @@ class Conversation:
     async def _sleep(self) -> None: ...
 
     @abstractmethod
+    async def _catalogue(self) -> str: ...
+
+    @abstractmethod
     def _require_settled(self) -> None: ...
 
     @property
@@ -80,6 +83,7 @@ class Conversation:
         if returns is not None and not bindable(returns):
             raise ConfigError(f"returns={returns!r} is not the name of a variable")
         operator = self._require_operator()
+        self._work.skills = await self._catalogue()
         async with self._operation(on_event) as news:
             self._require_settled()
             await self._ready(news=news)
@@ -145,6 +149,7 @@ class Conversation:
             if turn is None:
                 return again or (self._fold.cells.get(running.cell) if running else None)
             operator = self._require_operator()
+            self._work.skills = await self._catalogue()
             if self._fold.turn is None:
                 await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
             return await self._turn(operator, budget)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from cave import broker
@@ -17,7 +18,8 @@ from cave.lineage import Lineage
 from cave.loop import Work
 from cave.operations import Operations, carried
 from cave.ports import Declared, Holder, Kernel
-from cave.skills import Registry, Skill
+from cave.skills import Registry, Skill, SkillContext, skill
+from cave.skills.discovery import discover
 from cave.turn import Effect
 
 _ANYTHING = [
@@ -26,6 +28,8 @@ _ANYTHING = [
 ]
 
 
+_LONGEST = 500
+"""Characters of a description that the operator is shown."""
 PATIENCE = 5.0
 """Seconds that an answer of a person waits for another process that operates the session."""
 
@@ -48,6 +52,9 @@ class Effects:
         """Skills by name and hash, as kernels got them."""
         self._told: tuple[int, tuple[SkillRef, ...]] = (0, ())
         """What was told to which kernel."""
+        self._found: Registry | None = None
+        """What was discovered, for the operator to choose from."""
+        self._use = _user_of(self.use_skill)
         pen = Pen(
             self._journal,
             self.home.blobs,
@@ -70,6 +77,29 @@ class Effects:
         (entry,) = self._registry.add(function)
         return entry
 
+    def use_skill(self, name: str) -> str:
+        """Activate a skill that was discovered; gives the text that the operator reads.
+
+        Its functions can be called from the next cell on. Raises `SkillError`.
+        """
+        if self._found is None or name in self._registry:
+            return self._registry.use(name)
+        text = self._found.use(name)
+        self._registry.add(self._found[name])
+        return text
+
+    async def _catalogue(self) -> str:
+        """What the operator is told of skills: functions to call, instructions to read."""
+        if self._found is None:
+            self._found = (await asyncio.to_thread(discover)).registry
+        return catalogue(self._registry, self._found)
+
+    @property
+    def _callable(self) -> tuple[Skill, ...]:
+        """What cells may call now."""
+        functions = self._registry.functions
+        return functions if self._found is None else (*functions, self._use)
+
     def _give(self, skills: Sequence[Any]) -> None:
         """Add the skills of `open(skills=...)` once."""
         fresh = [skill for skill in skills if not any(skill is known for known in self._given)]
@@ -83,16 +113,16 @@ class Effects:
         found = self._defined.get((name, hash))
         if found is not None:
             return found
-        return next((s for s in self._registry.functions if s.name == name), None)
+        return next((s for s in self._callable if s.name == name), None)
 
     def _meet(self, kernel: Kernel) -> None:
         """Answer the calls of this kernel's cells from now on, also of one that runs already."""
-        self._defined |= {(s.name, s.hash): s for s in self._registry.functions}
+        self._defined |= {(s.name, s.hash): s for s in self._callable}
         kernel.on_call = self._broker.answer
 
     async def _offer(self, kernel: Kernel) -> None:
         """Let the kernel's cells call the skills of now; says once when they are others."""
-        functions = self._registry.functions
+        functions = self._callable
         now = tuple(SkillRef(s.name, s.module, s.version, s.hash) for s in functions)
         names = {ref.name for ref in now}
         gone = [ref for ref in self._fold.skills.values() if ref.name not in names]
@@ -164,6 +194,33 @@ def read_value(stored: StoredValue, home: Home) -> Any:
     """The object of what a skill gave; None for what only a kernel may read."""
     encoded = broker.load(stored, home.blobs)
     return values.decode(encoded, name="result") if encoded.kind == "safe" else None
+
+
+def catalogue(active: Registry, found: Registry) -> str:
+    """Functions of `active` with their signatures, then names of what may be activated."""
+    calls = [f"- {s.signature}: {_line(s.description)}" for s in active.functions]
+    waiting = [
+        f"- {entry.name}: {_line(entry.description)}" for entry in found if entry.name not in active
+    ]
+    blocks = [
+        ["Functions that cells can call by name, without importing them:", *calls],
+        ["Instructions; before you do what one is for, run use_skill('its name'):", *waiting],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if len(block) > 1)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]
+
+
+def _user_of(use: Callable[[str], str]) -> Skill:
+    @skill(runs="host")
+    def use_skill(name: str, ctx: SkillContext) -> None:
+        """Show the instructions of a skill; its functions can be called from the next cell on."""
+        ctx.log(use(name))
+
+    made: Skill = use_skill
+    return made
 
 
 def _declared(skill: Skill) -> Declared:

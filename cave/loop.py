@@ -83,6 +83,8 @@ class Work:
     more: bool = False
     """Whether the operation goes on after the end of the turn."""
     stop: Stop = field(default_factory=Stop)
+    skills: str = ""
+    """The catalogue of what cells may call, for the operator."""
 
 
 async def run_cell(
@@ -272,7 +274,7 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
     step = turn.asked + 1
     await journal.append(StepStarted(turn=turn.n, step=step))
     context = getattr(operator, "context_tokens", None)
-    view = stream.view(journal.history, context_tokens=context)
+    view = stream.view(journal.history, context_tokens=context, skills=work.skills)
 
     def on_text(text: str) -> None:
         journal.publish(TextDelta(turn=turn.n, step=step, text=text))

@@ -60,21 +60,29 @@ RAW = 2_000
 
 
 def view(
-    history: History, *, context_tokens: int | None = None, extra: Sequence[Message] = ()
+    history: History,
+    *,
+    context_tokens: int | None = None,
+    skills: str = "",
+    extra: Sequence[Message] = (),
 ) -> View:
     """The operator's view of the open turn, `extra` messages at its end.
+
+    `skills` is the catalogue of what cells may call: it belongs to the text that stays.
 
     `context_tokens` is the size of the model's context; the oldest turns, then the oldest
     steps, are shortened to one line each when the prompt would fill more than its share.
     """
     turn = history.turn
     assert turn is not None, "there is no open turn to view"
+    system = f"{SYSTEM}\n\n{skills}" if skills else SYSTEM
     window = _past(history, int((context_tokens or CONTEXT) * SHARE))
+    window.fixed += estimate(skills)
     head = _head(window, history, turn)
     window.fixed += cost(head)
     note = _add_steps(window, history, turn)
     return View(
-        system=SYSTEM,
+        system=system,
         messages=(*_messages(window, head, note), *extra),
         turn=turn.n,
         step=max(turn.asked, len(turn.steps) + (not turn.asked)),
