@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import _inkernel
 from tests.kernel._host import Host
 
 
@@ -265,3 +266,39 @@ def test_a_denied_deed_does_not_hide_what_comes_after(host: Host) -> None:
     done = host.run("open('half', 'w').close()\n1 / 0\nopen('other', 'w').close()")
     assert done.status == "error"
     assert done.observed == ("wrote half",)
+
+
+def test_what_a_recorded_skill_does_is_left_to_the_record(host: Host) -> None:
+    """The block around a skill with an effect hides its deeds, also in threads; not those after."""
+    source = (
+        "import sys, threading\n"
+        "observed = sys.modules[type(get_ipython().kernel.observer).__module__]\n"
+        "with observed.recorded():\n"
+        "    open('by-skill', 'w').close()\n"
+        "    t = threading.Thread(target=lambda: open('by-its-thread', 'w').close())\n"
+        "    t.start(); t.join()\n"
+        "open('by-cell', 'w').close()"
+    )
+    found = seen(host, source)
+    assert "wrote by-cell" in found
+    assert not any(note.startswith("wrote by-") for note in found if note != "wrote by-cell")
+
+
+def test_a_folder_that_nobody_watches_is_looked_through(tmp_path: Path) -> None:
+    """Where the system does not tell of changes, they are found by looking, up to a limit."""
+    tree: Any = _inkernel.load("tree")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one").write_text("1")
+    looked = tree.Looked(str(tmp_path))
+    assert looked.names() == []
+    (tmp_path / "a" / "one").write_text("12")
+    (tmp_path / "two").write_text("")
+    assert sorted(looked.names()) == ["a/one", "two"]
+    (tmp_path / "two").unlink()
+    assert looked.names() == ["two"]
+    for i in range(30):
+        (tmp_path / f"more{i}").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree, "ENTRIES", 20)
+        with pytest.raises(tree.TooMany):
+            looked.names()

@@ -167,3 +167,12 @@ def test_a_flood_of_new_names_is_cut() -> None:
     assert stream.estimate(shown) < 1_200
     assert "more: + v" in shown
     assert "and 4" in shown
+
+
+def test_the_operator_is_told_what_a_cell_did_outside_of_the_namespace() -> None:
+    """A line in the result and in the summary; what merely stays open is no news."""
+    cell = Cell(1, "f()", observed=("wrote out.csv", "still open: log", "connected to 1.2.3.4:443"))
+    line = "it also: wrote out.csv, connected to 1.2.3.4:443"
+    assert line in stream.result(cell).splitlines()
+    assert line in stream.summary(cell)
+    assert "still" not in stream.result(cell) + stream.summary(cell)
