@@ -250,7 +250,23 @@ def _leave(app: App) -> None:
     atexit._run_exitfuncs()
     app.kernel.shell.user_ns.clear()
     gc.collect()
-    for file in [it for it in gc.get_objects() if isinstance(it, io.IOBase)]:
+    for file in _files():
         with contextlib.suppress(Exception):  # closed, read-only, broken
             file.flush()
     os._exit(0)
+
+
+def _files() -> list[io.IOBase]:
+    """What the collector knows of files. Types are asked, of which there are few; by their id,
+    for a metaclass may do anything when it is hashed."""
+    known: dict[int, bool] = {}
+    found = []
+    for it in gc.get_objects():
+        kind = type(it)
+        if id(kind) not in known:
+            known[id(kind)] = False
+            with contextlib.suppress(Exception):
+                known[id(kind)] = issubclass(kind, io.IOBase)
+        if known[id(kind)]:
+            found.append(it)
+    return found
