@@ -302,3 +302,15 @@ def test_a_folder_that_nobody_watches_is_looked_through(tmp_path: Path) -> None:
         patch.setattr(tree, "ENTRIES", 20)
         with pytest.raises(tree.TooMany):
             looked.names()
+
+
+@pytest.mark.usefixtures("sessions")
+def test_the_journal_tells_what_a_cell_did_before_it_died() -> None:
+    """The cell that a death cut carries its notes, at once and when it is read again."""
+    import cave
+
+    s = cave.open("dies")
+    cell = s.run("open('begun', 'w').close()\nimport os; os.kill(os.getpid(), 9)")
+    assert (cell.status, cell.observed) == ("died", ("wrote begun",))
+    assert s.history[cell.n].observed == ("wrote begun",)
+    assert s.run("1").observed == ()
