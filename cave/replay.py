@@ -103,8 +103,8 @@ def planned(history: History, n: int, *, asked: bool) -> Planned:
 def _obstacle(history: History, cell: Cell, entries: Iterable[Entry], *, asked: bool) -> str:
     if cell.origin == "foreign":
         return "another client of the kernel ran it"
-    if observed := getattr(cell, "observed", ()):
-        return f"it touched the world outside of the ledger: {'; '.join(observed[:5])}"
+    if cell.observed:
+        return f"it touched the world outside of the ledger: {'; '.join(cell.observed[:5])}"
     for entry in entries:
         if entry.state == "in_doubt" or (entry.state == "begun" and _asks(entry)):
             return (
@@ -180,7 +180,7 @@ def _differences(broker: Broker, before: Cell, cell: Cell) -> list[Note]:
     ]
     if before.status == "died":
         return notes
-    was, now = (getattr(c.delta, "prints", {}) for c in (before, cell))
+    was, now = before.delta.prints, cell.delta.prints
     types = {v.name: v.type for v in (*cell.delta.added, *cell.delta.changed)}
     return notes + [
         Note(
