@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -23,8 +24,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = Path(os.path.realpath(tempfile.mkdtemp(prefix="cv")))
     clear_settings(monkeypatch)
     monkeypatch.setenv("CAVE_HOME", str(path))
+    before = frozenset(psutil.pids())
     yield path
-    left = end_processes_of(path)
+    left = end_processes_of(path, before)
     shutil.rmtree(path, ignore_errors=True)
     assert not left, "processes outlived the test: " + "; ".join(left)
 
@@ -35,9 +37,9 @@ def clear_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name, raising=False)
 
 
-def end_processes_of(home: Path) -> list[str]:
+def end_processes_of(home: Path, before: frozenset[int]) -> list[str]:
     """Ends every process that belongs to `home` and says which those were."""
-    _, alive = psutil.wait_procs(processes_of(home), timeout=GRACE)
+    _, alive = psutil.wait_procs(processes_of(home, before), timeout=GRACE)
     left = []
     for process in alive:
         try:
@@ -49,9 +51,13 @@ def end_processes_of(home: Path) -> list[str]:
     return left
 
 
-def processes_of(home: Path) -> list[psutil.Process]:
-    me = os.getpid()
-    return [p for p in psutil.process_iter() if p.pid != me and belongs(p, home)]
+def processes_of(home: Path, before: frozenset[int]) -> list[psutil.Process]:
+    """Those that were not there before the test and belong to its home."""
+    found = []
+    for pid in {*psutil.pids()} - before:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return [process for process in found if belongs(process, home)]
 
 
 def belongs(process: psutil.Process, home: Path) -> bool:

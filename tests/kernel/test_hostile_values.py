@@ -64,7 +64,7 @@ def _mutated(data: bytes, draw: Any) -> bytes:
 
 
 @given(st.data())
-@settings(max_examples=1000, deadline=10_000)
+@settings(max_examples=500, deadline=10_000)
 def test_mutated_parcels_raise_or_give_a_value(data: Any) -> None:
     """No bytes of a kernel end, hang or surprise the host: a value, or `NotPortable`."""
     parcel = data.draw(st.sampled_from(PARCELS))

@@ -211,4 +211,4 @@ class SnapshotMachine(RuleBasedStateMachine):
 
 
 TestSnapshots = SnapshotMachine.TestCase
-TestSnapshots.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestSnapshots.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
