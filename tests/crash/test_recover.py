@@ -124,3 +124,65 @@ def test_the_command_line_tells_the_plan_and_takes_answers(
     assert s["sent"] == "by hand"
     assert s["seen"] == ["pay a", "mail b", "pay c"]
     assert [item for _, skill, item in world.rows() if skill == "text"] == ["d"]
+
+
+FINISHED = """
+from tests.crash import world
+s = cave.open('late', skills=world.SKILLS, snapshot_every=50)
+for source in {sources!r}:
+    s.run(source).raise_for_error()
+print('ready')
+import time
+time.sleep(600)
+"""
+
+
+def lose(host: Callable[..., Host], *sources: str) -> None:
+    """Cells end, no snapshot has them, and host and kernel die."""
+    worker = host(FINISHED.format(sources=sources))
+    worker.wait_for("ready")
+    worker.kill()
+    os.kill(kernel_pid("late"), signal.SIGKILL)
+
+
+@pytest.fixture
+def outside(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where skills do what they do."""
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+
+
+def test_cells_that_no_snapshot_has_run_again_in_order(
+    host: Callable[..., Host], outside: None
+) -> None:
+    """Their effects come from the ledger; a name that comes out otherwise is said to be changed."""
+    lose(
+        host,
+        "import os\nfirst = pay('a')",
+        "both = [first, mail('b')]\nchance = os.urandom(8)",
+        "n = len(both)",
+    )
+    s = cave.open("late", skills=world.SKILLS)
+    assert (s["both"], s["n"]) == (["pay a", "mail b"], 2)
+    assert len(world.rows()) == 2
+    (event,) = [e for e in s.events() if isinstance(e, Recovered)]
+    assert (event.cells, event.left) == ((1, 2, 3), ())
+    assert [(note.kind, note.name) for note in event.notes] == [("changed", "chance")]
+    assert [cell.status for cell in s.history] == ["ok"] * 3
+
+
+def test_a_cell_that_calls_something_else_is_stopped(
+    host: Callable[..., Host], outside: None
+) -> None:
+    """Other arguments than the first time: nothing is called, and nothing after it runs."""
+    lose(host, "import os\nwhat = pay(os.urandom(4).hex())", "after = 1")
+    s = cave.open("late", skills=world.SKILLS)
+    (event,) = [e for e in s.events() if isinstance(e, Recovered)]
+    assert event.cells == (1,)
+    ((left, why),) = event.left
+    assert left == 2
+    assert "with other arguments" in why
+    error = s.history[1].error
+    assert error is not None
+    assert error.name == "Divergence"
+    assert len(world.rows()) == 1
+    assert "after" not in s
