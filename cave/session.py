@@ -56,7 +56,7 @@ ADOPTION = 2.0
 """Seconds that `open` waits for the end of a cell whose host died; longer ones end later."""
 
 PUT = 0.05
-"""Seconds that `put` waits for its snapshot; larger ones are finished in idle time."""
+"""Seconds that `put` and `del` wait for a snapshot; larger ones are finished in idle time."""
 
 POLL = 0.01
 """Seconds between looks at a kernel that is being taken over."""
@@ -369,9 +369,12 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
             kernel = await self._ready(news=news)
             variables = await kernel.put(values, lease=self._journal.lease)
             await self._journal.append(ValuesPut(variables=tuple(variables)))
-            if self._lineage.on:
-                number = self._work.supply.number
-                await self._lineage.take(kernel, number, wait=False, patience=PUT)
+            await self._keep_soon(kernel)
+
+    async def _keep_soon(self, kernel: Kernel) -> None:
+        if self._lineage.on:
+            number = self._work.supply.number
+            await self._lineage.take(kernel, number, wait=False, patience=PUT)
 
     @carried
     async def get(self, name: str, default: Any = RAISE, *, allow_pickle: bool = False) -> Any:
@@ -406,12 +409,14 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
 
     @carried
     async def delete(self, *names: str) -> None:
-        """Take names out of the namespace. Raises `UnknownName`; none is deleted then."""
+        """Take names out of the namespace, and out of the next snapshot, which is taken as after
+        `put`. Raises `UnknownName`; none is deleted then."""
         async with self._operation() as news:
             kernel = await self._ready(news=news)
             names = tuple(config.normal(name) for name in names)
             await kernel.delete(names, lease=self._journal.lease)
             await self._journal.append(ValuesDeleted(names=names))
+            await self._keep_soon(kernel)
 
     @carried
     async def vars(self) -> VarTable:

@@ -173,3 +173,17 @@ def test_a_stopped_host_cannot_commit_its_snapshot_later(host: Callable[..., Hos
 
 def packs() -> list[Path]:
     return list((config.home() / "sessions" / "late" / "snapshots").glob("*.pack"))
+
+
+def test_what_was_deleted_goes_out_of_the_snapshot_at_once(home: Path) -> None:
+    """`del` begins the snapshot without the name itself: it is not left to an idle moment, until
+    which a dead kernel would bring the name back."""
+    with cave.open("deleted") as s:
+        s.run("x, y = 1, 2").raise_for_error()
+        s.snapshot()
+        del s["x"]
+        lineage = s._inner._lineage
+        assert lineage.under_way or not lineage.stale
+        wait_until(lambda: not lineage.under_way)
+        os.kill(s.kernel.pid or 0, signal.SIGKILL)
+        assert s.run("'x' in globals(), y").text == "(False, 2)"
