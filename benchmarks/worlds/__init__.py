@@ -1,0 +1,1 @@
+"""Parts of `conformance.py`: tools of other people's benchmarks, outside of any session."""
