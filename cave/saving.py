@@ -201,8 +201,8 @@ class Saving:
 
     async def at_once(
         self, asked: Asked, end: CellFinished, number: int
-    ) -> SnapshotCommitted | None:
-        """The snapshot after a cell, to be journaled together with the cell's end.
+    ) -> SnapshotCommitted | SnapshotFailed | None:
+        """The snapshot after a cell, or that it failed: to be journaled with the cell's end.
 
         None when the image is not there soon, or not small: then `take` is to be called.
         """
@@ -214,15 +214,18 @@ class Saving:
         try:
             image = await asked.work.result().image()
             manifest = await self._put(image, end.cell, "", variables)
-        except (StoreError, KernelDied):
-            return None  # met again, and told, by `take`
+        except (SnapshotError, KernelDied):
+            return None  # met again by `take`, which asks for a whole image then
+        except StoreError as error:
+            return SnapshotFailed(cell=end.cell, reason=str(error))
         failpoints.hit("snapshot.before_event")
         self._manifests[manifest.id] = manifest
         return self._event(image, manifest, upto=-1, kernel=number, began=asked.began)
 
-    def saved(self, event: SnapshotCommitted) -> None:
+    def saved(self, event: SnapshotCommitted | SnapshotFailed) -> None:
         """What `at_once` gave is journaled."""
-        self._manifests = {event.snapshot: self._manifests[event.snapshot]}
+        if isinstance(event, SnapshotCommitted):
+            self._manifests = {event.snapshot: self._manifests[event.snapshot]}
 
     async def _begin(self, asked: Asked, number: int, name: str) -> None:
         """Have an image on its way to disk."""
@@ -255,6 +258,7 @@ class Saving:
         self, image: Image, cell: int, name: str, variables: Sequence[Variable]
     ) -> Manifest:
         """Write an image; a small file need not be on disk then, and is in the manifest."""
+        await self.mend()
         base = None if image.base is None else await self.manifest(image.base)
 
         def write() -> Manifest:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from cave.errors import SnapshotError
-from cave.store.disk import sync_folder
+from cave.store.disk import make_folder, sync_folder
 from cave.store.holders import boot_id, same_boot
 
 from .folder import LocalFolder
@@ -60,8 +60,8 @@ def mend(
     mended += [id for id in sorted(needed) if _mend(folder, id, files[id], ".data")]
     if mended:
         sync_folder(folder.path)
-    if folder.path.is_dir():
-        (folder.path / MARK).write_text(boot_id(), "utf-8")
+    make_folder(folder.path)
+    (folder.path / MARK).write_text(boot_id(), "utf-8")
     return mended
 
 
