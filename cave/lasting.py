@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from cave.events import (
     CellFinished,
+    CellResumed,
     CellStarted,
     Event,
     KernelEnded,
@@ -125,6 +126,8 @@ class Lasting:
                 self.fresh = False
             case CellFinished():
                 self._cell_finished(event)
+            case CellResumed():  # what it had come to before it ran again is no moment after it
+                self.of_cell.pop(event.cell, None)
             case ValuesPut():
                 self._changed(v.name for v in event.variables)
             case ValuesDeleted():

@@ -152,3 +152,23 @@ def once(s: cave.Session) -> None:
             if effect.kind == "write":
                 assert counts.pop(effect.key, 0) == (effect.state == "done"), effect
     assert not counts
+
+
+def test_a_cell_that_ran_again_is_the_moment_after_it(
+    host: Callable[..., Host], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of what a cell had come to when it stopped at a doubt does not pass for the
+    namespace after it, once it has run to its end."""
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+    source = "log = ['a']\nlog.append(await text('b'))"
+    die_at(host, "effect.after_call", "host", source)
+    with cave.open("effects", skills=world.SKILLS) as s:
+        (effect,) = s.in_doubt
+        s.snapshot()
+        s.settle(effect.id, "done", result="text b")
+        cell = s.resume()
+        assert isinstance(cell, cave.Cell)
+        assert cell.ok
+        s.run("log.append('c')").raise_for_error()
+        s.restore(at=cell.n)
+        assert s["log"] == ["a", "text b"]
