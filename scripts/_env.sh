@@ -66,11 +66,20 @@ make_venv() {
 stamp() { { pwd; "$py" -V; cat pyproject.toml; } | cksum; }
 
 install_for() {
+  local pip=("$py" -m pip install --quiet --no-compile)
   case $1 in
-    demo) "$py" -m pip install --quiet --editable . ;;
-    test) "$py" -m pip install --quiet --editable '.[all]' --group test --group lint ;;
-    live) "$py" -m pip install --quiet --editable '.[all,local]' --group test --group lint ;;
+    demo) "${pip[@]}" --editable . ;;
+    test) "${pip[@]}" --editable '.[all]' --group test --group lint ;;
+    live) "${pip[@]}" --editable '.[all,local]' --group test --group lint ;;
   esac
+  compile_packages
+}
+
+# What pip would do on one core, on all of them, and without the tests of the packages.
+compile_packages() {
+  local packages
+  packages=$("$py" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$py" -m compileall -q -j 0 -x '/site-packages/.*/tests?/' "$packages" >/dev/null 2>&1 || true
 }
 
 # What is installed for the tests serves the demo as well, and what is for live runs serves both.
