@@ -165,10 +165,9 @@ class _Inside:
     def begin(self, world: str) -> int:
         """A case begins, with no variables of others; gives the number of the last cell."""
         self._tools.socket = world
-        if names := tuple(self._open):
-            for name in names:
-                del self._open[name]
-            self._open.snapshot()  # what dies next brings none of them back
+        for name in tuple(self._open):
+            del self._open[name]
+        self._open.snapshot()  # what dies next brings nothing back of the case before
         return self._last()
 
     def run(self, source: str, stop: tuple[str, int] | None) -> Message:
