@@ -46,8 +46,8 @@ class Aftermath:
         if not by_itself or self._fold.cut.told:
             return kernel
         wanted = await self._planned(asked=False)
-        if not wanted.cells:
-            return kernel
+        if not wanted.runs and not wanted.concerns_effects:
+            return kernel  # the report of the restore names what is undone
         await replay.replay(self._work, self._broker, kernel, wanted)
         return await self._ready(news=False)
 

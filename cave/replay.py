@@ -7,7 +7,7 @@ waits for a person, or that has died of its own second run, is left to a person.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cave.broker import Broker
@@ -60,6 +60,11 @@ class Plan(Shown):
         return tuple(numbers)
 
     @property
+    def concerns_effects(self) -> bool:
+        """Whether any of the cells has made calls that are in the ledger."""
+        return any(planned.effects for planned in self.cells)
+
+    @property
     def left(self) -> tuple[tuple[int, str], ...]:
         """Cells that do not run again, and why."""
         done = len(self.runs)
@@ -100,7 +105,7 @@ def planned(history: History, n: int, *, asked: bool) -> Planned:
     )
 
 
-def _obstacle(history: History, cell: Cell, entries: Iterable[Entry], *, asked: bool) -> str:
+def _obstacle(history: History, cell: Cell, entries: Sequence[Entry], *, asked: bool) -> str:
     if cell.origin == "foreign":
         return "another client of the kernel ran it"
     if cell.observed:
@@ -112,9 +117,18 @@ def _obstacle(history: History, cell: Cell, entries: Iterable[Entry], *, asked: 
             )
         if entry.state == "given_up":
             return f"effect {entry.id} ({entry.intent.skill}) was given up"
-    if not asked and history.cut.runs[cell.n] >= _LEAST:
+    if asked:
+        return ""
+    if history.cut.runs[cell.n] >= _LEAST:
         return "its kernel died when it ran again"
+    if not entries and _profile(history) == "open":
+        return "nothing confines cells here, so what it did is not known; s.recover() runs it again"
     return ""
+
+
+def _profile(history: History) -> str:
+    started = history.kernel
+    return "open" if started is None else started.profile
 
 
 def _asks(entry: Entry) -> bool:

@@ -268,6 +268,8 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         await self._flush_late()
         kernel = await self._work.supply.ready(news=news)
         kernel.on_late = kernel.on_foreign = self._came_late
+        if news and self._lineage.stale:  # cells have ended whose host died before their snapshot
+            await self._lineage.take(kernel, self._work.supply.number, wait=False)
         await self._offer(kernel)
         return await self._go_on(kernel)
 

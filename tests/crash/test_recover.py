@@ -162,10 +162,13 @@ def test_cells_that_no_snapshot_has_run_again_in_order(
         "n = len(both)",
     )
     s = cave.open("late", skills=world.SKILLS)
-    assert (s["both"], s["n"]) == (["pay a", "mail b"], 2)
-    assert len(world.rows()) == 2
+    assert s["both"] == ["pay a", "mail b"]
+    assert "n" not in s  # nothing confines cells here: what has no effects is left to a person
     (event,) = [e for e in s.events() if isinstance(e, Recovered)]
-    assert (event.cells, event.left) == ((1, 2, 3), ())
+    assert (event.cells, [n for n, _ in event.left]) == ((1, 2), [3])
+    assert s.recover().cells == (3,)
+    assert s["n"] == 2
+    assert len(world.rows()) == 2
     assert [(note.kind, note.name) for note in event.notes] == [("changed", "chance")]
     assert [cell.status for cell in s.history] == ["ok"] * 3
 
@@ -174,7 +177,7 @@ def test_a_cell_that_calls_something_else_is_stopped(
     host: Callable[..., Host], outside: None
 ) -> None:
     """Other arguments than the first time: nothing is called, and nothing after it runs."""
-    lose(host, "import os\nwhat = pay(os.urandom(4).hex())", "after = 1")
+    lose(host, "import os\nwhat = pay(os.urandom(4).hex())", "after = pay('b')")
     s = cave.open("late", skills=world.SKILLS)
     (event,) = [e for e in s.events() if isinstance(e, Recovered)]
     assert event.cells == (1,)
@@ -184,5 +187,5 @@ def test_a_cell_that_calls_something_else_is_stopped(
     error = s.history[1].error
     assert error is not None
     assert error.name == "Divergence"
-    assert len(world.rows()) == 1
+    assert len(world.rows()) == 2
     assert "after" not in s
