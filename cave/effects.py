@@ -50,7 +50,7 @@ class Effects:
         self._given: tuple[Any, ...] = ()
         self._defined: dict[tuple[str, str], Skill] = {}
         """Skills by name and hash, as kernels got them."""
-        self._told: tuple[int, tuple[SkillRef, ...]] = (0, ())
+        self._told: tuple[int, int, tuple[SkillRef, ...]] = (0, 0, ())
         """What was told to which kernel."""
         self._found: Registry | None = None
         """What was discovered, for the operator to choose from."""
@@ -123,16 +123,19 @@ class Effects:
     async def _offer(self, kernel: Kernel) -> None:
         """Let the kernel's cells call the skills of now; says once when they are others."""
         functions = self._callable
-        now = tuple(SkillRef(s.name, s.module, s.version, s.hash) for s in functions)
+        now = tuple(
+            SkillRef(s.name, s.module, s.version, s.hash) for s in functions if s is not self._use
+        )
         names = {ref.name for ref in now}
         gone = [ref for ref in self._fold.skills.values() if ref.name not in names]
-        told = (self._work.supply.number, (*now, *gone))
-        if told == self._told or not told[1]:
+        told = (self._work.supply.number, len(functions), (*now, *gone))
+        if told == self._told or not (functions or gone):
             return
         self._defined |= {(s.name, s.hash): s for s in functions}
         declared = [*map(_declared, functions), *map(_missing, gone)]
         await kernel.define(declared, lease=self._journal.lease)
-        if not self._fold.lasting.latest and self._lineage.on:
+        acts = any(s.effect != "none" for s in functions)
+        if acts and not self._fold.lasting.latest and self._lineage.on:
             await self._lineage.take(kernel, self._work.supply.number)  # what cell 1 begins with
         if any(self._fold.skills.get(ref.name) != ref for ref in now):
             await self._journal.append(SkillsOffered(skills=(*now, *gone)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from dataclasses import dataclass
 
 POINTS: dict[str, str] = {
@@ -78,7 +79,8 @@ def _act(armed: _Armed) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # to this thread, which goes no step further; sent to the process it might
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "enospc":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         case "eio":

@@ -22,9 +22,9 @@ from cave.events import (
     SessionOpened,
     ValuesPut,
     Variable,
-    decode,
 )
 from cave.export import export
+from cave.records import decode
 
 STORY = Path(__file__).parent / "stream" / "golden" / "story.jsonl"
 

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cave import failpoints
 from cave.broker import Broker, host, quiescence
 from cave.broker.pen import Pen
 from cave.errors import LeaseLost, SessionBusy
@@ -42,8 +43,14 @@ class _Offer:
         return next((s for s in world.SKILLS if s.name == name), None)
 
 
-def run(home: str, mutant: str = "", slow: float = 0.0) -> None:
+PAUSE = 0
+"""The cell in which the owner stands still right before its first call."""
+
+
+def run(home: str, mutant: str = "", slow: float = 0.0, pause: int = 0) -> None:
     """Make all calls that are left, as the owner of the session."""
+    global PAUSE  # noqa: PLW0603  one owner a process
+    PAUSE = pause
     quiescence.LAG, quiescence.DRIFT = LEASE / 2, 0.05
     world.SLOW = slow
     for skill in world.SKILLS:
@@ -86,6 +93,8 @@ async def _work(journal: Journal, broker: Broker, mutant: str) -> None:
         if n not in journal.history._started:
             await journal.append(CellStarted(cell=n, source="calls"))
         broker.began(n)
+        if n == PAUSE:
+            failpoints.arm("effect.before_call", "stop")
         calls = [_called(journal, broker, n, lane, skill) for lane, skill in _calls(n)]
         await asyncio.gather(*calls)
         await journal.append(CellFinished(cell=n, status="ok"))

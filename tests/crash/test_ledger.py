@@ -32,7 +32,7 @@ from cave import failpoints
 {arm}
 from tests.crash import ledger_worker
 print('go', flush=True)
-ledger_worker.run({home!r}, {mutant!r}, {slow!r})
+ledger_worker.run({home!r}, {mutant!r}, {slow!r}, {pause!r})
 """
 POINTS = (
     "effect.before_intent", "effect.after_intent", "effect.before_call", "effect.after_call",
@@ -57,11 +57,11 @@ class Sweep:
         self.home.mkdir()
         os.environ["WORLD"] = str(self.home / "world.db")
 
-    def owner(self, *, arm: str = "", slow: float = 0.0) -> Host:
+    def owner(self, *, arm: str = "", slow: float = 0.0, pause: int = 0) -> Host:
         """A process that goes on with the session."""
         armed = f"failpoints.arm({arm})" if arm else ""
         return self._host(
-            WORK.format(arm=armed, home=str(self.home), mutant=self._mutant, slow=slow)
+            WORK.format(arm=armed, home=str(self.home), mutant=self._mutant, slow=slow, pause=pause)
         )
 
     def doubled(self) -> list[str]:
@@ -128,7 +128,7 @@ def test_killed_owners_do_everything_once(sweep: Callable[..., Sweep]) -> None:
 def paused(sweep: Sweep) -> list[str]:
     """An owner stands still right before a call; another one takes over; it goes on."""
     # in the second cell, whose calls come one after the other: nothing else is under way
-    first = sweep.owner(arm="'effect.before_call', 'stop', after=7")
+    first = sweep.owner(pause=2)
     wait_until(lambda: first.ended or stopped(first.pid))
     second = sweep.owner()
     second.end(120)
