@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import random
 import sys
@@ -28,6 +29,7 @@ def run(script: str, environment: dict[str, str], folder: str, out: Connection) 
     sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", closefd=False)
     random.seed()
+    threading.Thread(target=_end_with_the_tests, daemon=True).start()
     try:
         exec(compile(script, "<host>", "exec"), {"__name__": "__main__"})
     except BaseException:
@@ -36,3 +38,11 @@ def run(script: str, environment: dict[str, str], folder: str, out: Connection) 
     finally:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
+
+
+def _end_with_the_tests() -> None:
+    """Nobody is left who would kill this host: it ends."""
+    tests = multiprocessing.parent_process()
+    assert tests is not None
+    tests.join()
+    os._exit(1)
