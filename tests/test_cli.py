@@ -46,7 +46,7 @@ def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
     asked = apart("ask", "q3", "total?", "--data", "sales.csv", "--model", "script:steps.py")
     assert asked.stdout.strip() == "4.0"
     assert "sales" in asked.stderr
-    assert apart("run", "q3", "prog.py").stdout.strip() == "total 4.0"
+    assert cave("run", "q3", "prog.py").stdout.strip() == "total 4.0"
     rows = json.loads(cave("vars", "q3", "--json").stdout)
     assert [(r["name"], r["type"]) for r in rows] == [("sales", "DataFrame"), ("total", "float")]
     assert "DataFrame" in cave("vars", "q3").stdout

@@ -88,7 +88,7 @@ def test_restoring_leaves_no_name_of_later() -> None:
 
 
 def test_displayed_frames_are_not_kept_forever() -> None:
-    """50 cells that end in a fresh frame of 80 MB: the kernel's memory and the snapshots grow
+    """20 cells that end in a fresh frame of 80 MB: the kernel's memory and the snapshots grow
     by less than one of them, also where nothing collects cycles."""
     s = cave.open("shown", snapshot_every=10)
     s.run("import gc, numpy as np, pandas as pd\ngc.disable()")
@@ -96,7 +96,7 @@ def test_displayed_frames_are_not_kept_forever() -> None:
     s.run(source.format(n=0))
     pid = s.kernel.pid
     before = psutil.Process(pid).memory_info().rss
-    for n in range(1, 50):
+    for n in range(1, 20):
         s.run(source.format(n=n)).raise_for_error()
     assert s.kernel.pid == pid
     assert psutil.Process(pid).memory_info().rss - before < 80_000_000
