@@ -56,6 +56,8 @@ def both_die(
             os.kill(kernel_pid("cut"), signal.SIGKILL)
             return go
         wait_until(lambda: sum(isinstance(e, EffectResult) for e in events("cut")) == 2)
+        if "out.txt" in more:
+            wait_until((home / "sessions/cut/work/out.txt").exists)
         worker.kill()
         os.kill(kernel_pid("cut"), signal.SIGKILL)
         return go
