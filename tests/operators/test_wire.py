@@ -1,5 +1,8 @@
-import anthropic
-import openai
+"""The SDKs' own clients against the servers of `cave.testing`.
+
+They are imported where they are used: it takes seconds, and every worker collects this file.
+"""
+
 import pytest
 
 from cave.testing.wire import AnthropicServer, OpenAIServer, Said, cell, failure
@@ -9,6 +12,8 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 def connected(server):
     """Anthropic's own client for a server, without retries."""
+    import anthropic
+
     return anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
 
 
@@ -28,6 +33,8 @@ def test_the_messages_api_in_one_piece():
 
 def test_chat_completions_in_one_piece():
     """Without streaming the SDK gets text and calls, and usage unless it is not counted."""
+    import openai
+
     with OpenAIServer([cell("x = 1"), Said("hi", counted=False)]) as server:
         with openai.OpenAI(api_key="k", base_url=server.url) as client:
             first = client.chat.completions.create(model="m", messages=HELLO)
@@ -40,6 +47,8 @@ def test_chat_completions_in_one_piece():
 
 def test_replies_may_be_made_from_the_request():
     """A function of the request is a reply too; after the last one the script is used up."""
+    import anthropic
+
     echo = [lambda r: Said(r.body["messages"][0]["content"].upper())]
     with AnthropicServer(echo) as server, connected(server) as client:
         reply = client.messages.create(model="m", max_tokens=9, messages=HELLO)
@@ -50,6 +59,8 @@ def test_replies_may_be_made_from_the_request():
 
 def test_errors_have_the_providers_form():
     """Each status carries the error object that SDKs read."""
+    import anthropic
+
     with AnthropicServer([failure(529, "busy")]) as server, connected(server) as client:
         with pytest.raises(anthropic.OverloadedError) as caught:
             client.messages.create(model="m", max_tokens=9, messages=HELLO)

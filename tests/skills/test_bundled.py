@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 import sqlalchemy
 from PIL import Image
-from sklearn import datasets
 
 import cave
 from cave.kernel import values
@@ -36,6 +35,8 @@ def use(name: str, *args: Any, **kwargs: Any) -> Any:
 @pytest.fixture(scope="module")
 def wine() -> pd.DataFrame:
     """178 Italian wines by three growers: 13 measures and the class."""
+    from sklearn import datasets  # slow to import, and every worker collects this file
+
     frame: pd.DataFrame = datasets.load_wine(as_frame=True).frame
     return frame
 
