@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from cave.events import CellStarted
 from cave.store import SQLStore, this_process, writer
 from cave.testing.store import cells, journal
 
+Threads = Callable[[], list[threading.Thread]]
 
-def threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "cave-journal"]
+
+@pytest.fixture
+def threads() -> Threads:
+    """The writers' threads that began in the test; those of others end when they are idle."""
+    before = set(threading.enumerate())
+
+    def begun() -> list[threading.Thread]:
+        return [t for t in threading.enumerate() if t.name == "cave-journal" and t not in before]
+
+    return begun
 
 
 @pytest.fixture
@@ -100,7 +110,7 @@ def test_a_caller_that_cannot_be_told_harms_nobody(database: Path) -> None:
 
 
 def test_the_thread_ends_when_idle_and_comes_back(
-    database: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle store has no thread; the next append starts one."""
     monkeypatch.setattr(writer, "IDLE", 0.05)
@@ -119,7 +129,7 @@ def test_the_thread_ends_when_idle_and_comes_back(
     asyncio.run(main())
 
 
-def test_stores_on_one_file_share_one_thread(database: Path) -> None:
+def test_stores_on_one_file_share_one_thread(database: Path, threads: Threads) -> None:
     """Two stores on a file have one writer, which ends when both are closed."""
 
     async def main() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import kinds
 from .lost import Lost
 from .remarks import remark
 
@@ -166,15 +167,16 @@ def data_of(local: Local) -> Iterator[tuple[str, Any]]:
     for key, value in list(_space(local.module).items()):
         if type(key) is not str or key[:2] == "__" or ":" in key:
             continue
-        if isinstance(value, _OF_IMPORT) or _of_typing(value):
+        if _of_import(type(value)):
             continue
         if key in local.literals and _same(value, local.literals[key]):
             continue
         yield key, value
 
 
-def _of_typing(value: Any) -> bool:
-    return type(value).__module__ in ("typing", "__future__")
+def _of_import(kind: type) -> bool:
+    made = any(base in _OF_IMPORT for base in kinds.mro(kind))
+    return made or kinds.module(kind) in ("typing", "__future__")
 
 
 def _same(value: Any, literal: Any) -> bool:

@@ -32,6 +32,7 @@ class Plain(InteractiveShell):
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Plain:
     monkeypatch.setitem(hidden._state, "remembered", False)
+    hidden.remember()
     return new()
 
 
