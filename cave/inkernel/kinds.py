@@ -50,6 +50,12 @@ def derives(kind: type, base: type) -> bool:
     return any(entry is base for entry in mro(kind))
 
 
+def of(obj: object, *bases: type) -> bool:
+    """`isinstance` that believes the object's real class alone."""
+    found = mro(type(obj))
+    return any(base in found for base in bases)
+
+
 def space(kind: type) -> Any:
     """The dict of a class, as a read-only view."""
     return _SPACE.__get__(kind)

@@ -92,7 +92,7 @@ def _itself(obj: Any) -> Any:
 
 def findable(obj: Any) -> bool:
     """Whether another process can have it by module and name."""
-    if type(obj) is types.ModuleType or isinstance(obj, types.ModuleType):
+    if kinds.of(obj, types.ModuleType):
         return importable(obj)
     name, path = _address(obj)
     if name == MODULE:
@@ -119,7 +119,7 @@ def _imported(name: str) -> types.ModuleType | None:
 
 
 def _address(obj: Any) -> tuple[str | None, str | None]:
-    if isinstance(obj, type):
+    if kinds.of(obj, type):
         return kinds.module(obj), kinds.qualname(obj)
     name = getattr(obj, "__module__", None)
     path = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)

@@ -27,6 +27,7 @@ SOURCES = "hidden:modules"
 """Root with name, file and hash of each; read before others by nobody, applied with the rest."""
 _PREFIX = "module:"
 _OF_IMPORT = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+_OF_SOURCE = ("typing", "__future__")
 
 
 @dataclass(slots=True)
@@ -167,16 +168,11 @@ def data_of(local: Local) -> Iterator[tuple[str, Any]]:
     for key, value in list(_space(local.module).items()):
         if type(key) is not str or key[:2] == "__" or ":" in key:
             continue
-        if _of_import(type(value)):
+        if kinds.of(value, *_OF_IMPORT) or kinds.module(type(value)) in _OF_SOURCE:
             continue
         if key in local.literals and _same(value, local.literals[key]):
             continue
         yield key, value
-
-
-def _of_import(kind: type) -> bool:
-    made = any(base in _OF_IMPORT for base in kinds.mro(kind))
-    return made or kinds.module(kind) in ("typing", "__future__")
 
 
 def _same(value: Any, literal: Any) -> bool:

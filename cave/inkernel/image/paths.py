@@ -52,7 +52,7 @@ def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:
     found: dict[int, str] = {}
     for place in queue:
         for step, part in _parts(place[0]):
-            if id(part) in known or (isinstance(part, _ATOMS) and id(part) not in wanted):
+            if id(part) in known or (kinds.of(part, *_ATOMS) and id(part) not in wanted):
                 continue
             known.add(id(part))
             there = (part, (place[1], step))
@@ -79,7 +79,7 @@ def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
     if kinds.derives(kind, dict):
         for key, value in list(dict.items(obj)):
             yield f"[{_short(key)}]", value
-            if not isinstance(key, _ATOMS):
+            if not kinds.of(key, *_ATOMS):
                 yield " key", key
     elif kinds.derives(kind, list):
         for index, value in enumerate(list.__iter__(obj)):

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import kinds
 from . import rules
 from .frozen import frozen
 from .lost import Lost
@@ -194,9 +195,9 @@ def _codes(obj: Any, space: dict[str, Any]) -> Iterator[types.CodeType]:
     """Code of functions that have these globals, and of methods of classes."""
     if isinstance(obj, Resource):
         obj = obj.make
-    parts = [obj] if isinstance(obj, types.FunctionType) else []
-    if isinstance(obj, type) and obj.__module__ == space.get("__name__"):
-        parts = [part for part in vars(obj).values() if isinstance(part, types.FunctionType)]
+    parts = [obj] if kinds.of(obj, types.FunctionType) else []
+    if kinds.of(obj, type) and kinds.module(obj) == space.get("__name__"):
+        parts = [part for part in kinds.space(obj).values() if kinds.of(part, types.FunctionType)]
     todo = [part.__code__ for part in parts if part.__globals__ is space]
     while todo:
         code = todo.pop()
@@ -206,7 +207,7 @@ def _codes(obj: Any, space: dict[str, Any]) -> Iterator[types.CodeType]:
 
 def _goes(value: Any, depth: int = 3) -> bool:
     """Whether a global can go along: what could lead back to the object itself cannot."""
-    if isinstance(value, (*_PLAIN, types.ModuleType, types.FunctionType, type, Resource)):
+    if kinds.of(value, *_PLAIN, types.ModuleType, types.FunctionType, type, Resource):
         return True
     if depth and type(value) in (list, tuple, set):
         return len(value) < 1000 and all(_goes(item, depth - 1) for item in value)

@@ -20,6 +20,16 @@ class Item:
 def add(key, value): cache[key] = value
 """
 
+_HOSTILE = """
+class Meta(type):
+    def __getattribute__(cls, name): raise RuntimeError(name)
+class Kind(metaclass=Meta): pass
+class Proxy:
+    __class__ = property(lambda self: 1 / 0)
+kind = Kind()
+proxy = Proxy()
+"""
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -30,6 +40,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "pack/__init__.py": "from .inner import depth\n",
         "pack/inner.py": "depth = 1\nstate = None\n",
         "later/extra.py": "value = 1\n",
+        "hostile.py": _HOSTILE,
     }.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -57,6 +68,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             import extra
             extra.value = [2]
             odd.x = 2
+            import hostile
+            mine = [hostile.kind, hostile.proxy]
             """,
             r"""
             import types, importlib
@@ -96,6 +109,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "changed source": """
             assert [n for n in notes if n[0] == 'changed' and 'conf' in n[3]]
             """,
+            "answers by its own code": """
+            lost = {n[1] for n in notes if n[0] == 'lost'}
+            assert {'module:hostile:kind', 'module:hostile:proxy'} <= lost
+            assert not {'x', 'conf', 'item', 'shared'} & lost
+            """,
             "made at run time": """
             import sys
             assert sys.modules['made'] is made and made.get() == 4
@@ -110,7 +128,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     "name",
     ["data", "sharing", "packages", "added to sys.path, reloaded", "changed source",
-     "made at run time"],
+     "made at run time", "answers by its own code"],
 )  # fmt: skip
 def test_local_modules_come_back(name: str, results: dict[str, Any]) -> None:
     """A module is imported again and has the data that cells gave it."""
