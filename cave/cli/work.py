@@ -125,7 +125,9 @@ def run(
         except UnicodeDecodeError as error:
             raise api.ConfigError(f"{str(file)!r} is not a Python file: {error}") from error
     else:
-        raise api.ConfigError(f"no file {str(file)!r}")
+        raise api.ConfigError(
+            f"no file {str(file)!r}; for code itself, type: echo 'CODE' | cave run {name} -"
+        )
     session = api.open(name, wait=wait)
     ctx.exit(_finish(session.run(source, timeout=timeout), as_json=as_json))
 
