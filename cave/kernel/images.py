@@ -90,20 +90,20 @@ async def _filled(pipe: int, limit: float) -> bool:
 
 
 @contextlib.contextmanager
-def _progress(folder: Path) -> Iterator[tuple[str | None, Callable[[], int]]]:
-    """A file in which a kernel notes what it reads, and what it noted last."""
+def _progress(folder: Path) -> Iterator[tuple[list[int], Callable[[], int]]]:
+    """The descriptor of a file in which a kernel notes what it reads (none where there is no
+    space), and what it noted last."""
     try:
         fd, path = tempfile.mkstemp(dir=folder)
+        Path(path).unlink()
         os.pwrite(fd, bytes(8), 0)  # the kernel needs no space then
     except OSError:
-        yield None, lambda: 0
+        yield [], lambda: 0
         return
     try:
-        yield path, lambda: int.from_bytes(os.pread(fd, 8, 0), "little")
+        yield [fd], lambda: int.from_bytes(os.pread(fd, 8, 0), "little")
     finally:
         os.close(fd)
-        with contextlib.suppress(OSError):
-            Path(path).unlink()
 
 
 class Images:
@@ -207,10 +207,13 @@ class Images:
         Raises `Stale`, `SnapshotError` (nothing was changed then), `KernelDied`, `LeaseLost`.
         """
         content, blob = encode(load)
-        if blob.nbytes >= _INLINE or load.files:
-            await asyncio.to_thread(self._give, content, blob, load.files)
-        buffers = [] if content["token"] or not blob.nbytes else [blob]
-        with _progress(Path(self._record.runtime)) as (content["progress"], number):
+        content["progress"] = len(load.files)
+        needed = blob.nbytes >= _INLINE or bool(load.files)
+        with _progress(Path(self._record.runtime)) as (noted, number):
+            # without a door what is small goes in the message, and nothing is noted
+            with contextlib.nullcontext() if needed else contextlib.suppress(SnapshotError):
+                await asyncio.to_thread(self._give, content, blob, [*load.files, *noted])
+            buffers = [] if content["token"] or not blob.nbytes else [blob]
             try:
                 reply = await self._ask(
                     "cave_restore_request", content, lease=lease, buffers=buffers

@@ -125,10 +125,8 @@ class Images:
         fds = [fd for token in content["tokens"] for fd in door.claim_all(token)]
         with load.given(content, _parts(content, parent["buffers"], door), fds) as wanted:
             try:
-                with (
-                    self._kernel.interrupts.only_aimed(),
-                    load.telling(content.get("progress")) as tell,
-                ):
+                with self._kernel.interrupts.only_aimed():
+                    tell = load.telling(fds[content["progress"] :])
                     notes, stay, watch = load.load(self.taker, self._kernel.shell, wanted, tell)
             except load.Stale as stale:
                 return {"stale": list(stale.ids), "notes": []}, []
