@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, get_args
 from cave.errors import ConfigError, PutError
 
 Persistence = Literal["live", "snapshot", "hybrid"]
-Profile = Literal["open"]
+Profile = Literal["open", "confined"]
 Tracking = Literal["auto", "hashes"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")

@@ -117,6 +117,10 @@ class KernelStarted(Event):
     executable: str
     packages: dict[str, str] = field(default_factory=dict)
     profile: str = "open"
+    layers: tuple[str, ...] = ()
+    """What confines it."""
+    degraded: tuple[str, ...] = ()
+    """The layers that are missing, and what is open by it."""
     seconds: float = 0.0
 
 

@@ -124,7 +124,7 @@ class Kernels:
 
     async def start(self, number: int) -> Kernel:
         """A new kernel. Raises `KernelStartError`."""
-        from cave.kernel import Launch, start
+        from cave.kernel import Confinement, Launch, start
 
         workdir = self._home.workdir(self._session)
         workdir.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,7 @@ class Kernels:
             hash_seed=self._home.hash_seed,
             env={} if self.settings.tracking == "auto" else {"CAVE_TRACKING": "hashes"},
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
+            confinement=None if self.settings.profile == "open" else Confinement(),
         )
         return await start(launch)
 

@@ -209,6 +209,10 @@ class KernelFacts:
     connection_file: Path
     seconds: float
     """How long the start took; 0 for a kernel that was taken over."""
+    layers: tuple[str, ...] = ()
+    """What confines it, with what is to be said of each layer."""
+    degraded: tuple[str, ...] = ()
+    """The layers that are missing, and what is open by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,9 @@ class KernelView:
     alive: bool
     profile: str
     layers: tuple[str, ...]
+    """What confines it, with what is to be said of each."""
+    degraded: tuple[str, ...]
+    """What is missing, and what is open by it."""
     connection_file: str | None
     python: str | None
     number: int
@@ -197,6 +200,8 @@ class Supply:
             executable=facts.executable,
             packages=dict(facts.packages),
             profile=facts.profile,
+            layers=facts.layers,
+            degraded=facts.degraded,
             seconds=facts.seconds,
         )
         try:
@@ -341,7 +346,8 @@ class Supply:
                 pid=started.pid if started else None,
                 alive=False,
                 profile=profile,
-                layers=(),
+                layers=started.layers if started else (),
+                degraded=started.degraded if started else (),
                 connection_file=None,
                 python=started.python if started else None,
                 number=self.journal.history.kernels,
@@ -351,7 +357,8 @@ class Supply:
             pid=facts.pid,
             alive=kernel.death is None,
             profile=facts.profile,
-            layers=(),
+            layers=facts.layers,
+            degraded=facts.degraded,
             connection_file=str(facts.connection_file),
             python=facts.python,
             number=self.number,

@@ -55,7 +55,8 @@ class Settings:
 
     def note_reason(self, reason: str) -> None:
         """Leave word why this kernel ends of itself."""
-        path = Path(self.folder, "reason")
+        path = Path(self.folder, "pending", "reason")
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         path.with_suffix(".new").write_text(reason, encoding="utf-8")
         path.with_suffix(".new").replace(path)
 

@@ -8,6 +8,7 @@ spool's format in `cave/inkernel/spool.py`, the record of a kernel in `launch.Re
 Only this package and `cave.inkernel` know of Jupyter's protocol and ZMQ.
 """
 
+from cave.kernel.confinement import Confinement
 from cave.kernel.images import Capture, Stale
 from cave.kernel.kernel import Kernel
 from cave.kernel.launch import Launch
@@ -16,6 +17,7 @@ from cave.kernel.start import adopt, left_behind, start
 
 __all__ = [
     "Capture",
+    "Confinement",
     "Kernel",
     "Launch",
     "Stale",

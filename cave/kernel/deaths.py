@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,8 +45,22 @@ def _read(home: Path, name: str) -> str:
         return ""
 
 
+def _own_word(home: Path) -> str:
+    """What the kernel noted, in a folder where it may have put anything."""
+    try:
+        at = os.open(home / "pending" / "reason", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        return os.read(at, 16).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(at)
+
+
 def _noted(home: Path) -> EndReason:
-    match _read(home, "reason"):
+    match _read(home, "reason") or _own_word(home):
         case "idle" | "closed" | "restart" as reason:
             return reason
         case _:

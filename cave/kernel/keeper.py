@@ -2,7 +2,9 @@
 
 `python -I -S keeper.py STATUS LOG CWD RUNTIME LIFELINE FDS -- ARGV...`, standard library only.
 
-It starts ARGV in a session of its own, which inherits FDS, says `PID\\n` on the socket LIFELINE,
+It reads a line of JSON from the socket LIFELINE: the plan of what confines the kernel, or null.
+It starts ARGV in a session of its own, which inherits FDS and puts on the layers of the plan
+before anything else; says `PID REPORT\\n` on LIFELINE (JSON: which layers there are, or null);
 and waits there for one byte from its host, which then has recorded the kernel; end of file
 instead means that the host is gone and nobody will ever know of this kernel. When the kernel
 ends, or on SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends
@@ -16,9 +18,12 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+REFUSED = 78
+"""Status of a kernel that did not go on without a layer."""
 
 
 def main(argv: list[str]) -> None:
@@ -32,10 +37,13 @@ def main(argv: list[str]) -> None:
     if libc is not None:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ooms = _oom_kills()
-    pid = _spawn(command, cwd, log, libc)
+    plan = _read_line(line)
+    if not plan:
+        return
+    pid, report = _spawn(command, cwd, log, libc, plan)
     for fd in filter(None, fds.split(",")):
         os.close(int(fd))  # else clients of a dead kernel would wait instead of being refused
-    os.write(line, b"%d\n" % pid)
+    os.write(line, b"%d %s\n" % (pid, report))
     if not _wait(pid, wake, line):
         os.kill(pid, signal.SIGKILL)
     code = _reap(pid)
@@ -71,13 +79,33 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _spawn(command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None) -> int:
+def _read_line(line: int) -> bytes:
+    """What comes up to the end of a line; nothing when the host is gone."""
+    text = b""
+    while not text.endswith(b"\n"):
+        part = os.read(line, 1 << 16)
+        if not part:
+            return b""
+        text += part
+    return text.strip()
+
+
+def _spawn(
+    command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None, plan: bytes
+) -> tuple[int, bytes]:
+    """Start the kernel; its number, and what it said of its layers before its program began."""
     keeper = os.getpid()
+    confine = None if plan == b"null" else _confine()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid:
-        return pid
+        os.close(writing)
+        with open(reading, "rb") as told:
+            return pid, told.read() or b"null"
     try:
         _become_kernel(cwd, log)
+        if confine is not None and not confine(plan, writing):
+            os._exit(REFUSED)
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == keeper:
@@ -85,6 +113,23 @@ def _spawn(command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None) -> 
     except OSError as exc:
         print(f"cave: cannot start {command[0]!r}: {exc}", file=sys.stderr, flush=True)
     os._exit(127)
+
+
+def _confine() -> Callable[[bytes, int], bool]:
+    """Puts on the layers of a plan, and tells which; False where one that is required lacks."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(__file__)), "inkernel"))
+    import importlib
+    import json
+
+    confine = importlib.import_module("confine")
+
+    def put_on(plan: bytes, telling: int) -> bool:
+        wanted = json.loads(plan)
+        report = confine.apply(wanted)
+        os.write(telling, json.dumps(report).encode())
+        return not (wanted["require"] and report["missing"])
+
+    return put_on
 
 
 def _become_kernel(cwd: str, log: str) -> None:

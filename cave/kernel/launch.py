@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cave.errors import KernelStartError
-from cave.kernel import processes
+from cave.kernel import confinement, processes
+from cave.kernel.confinement import Confinement, Layers, Places
 
 OWN = "cave-python"
 _LONGEST_PATH = 107
@@ -54,9 +55,16 @@ class Launch:
     """Seed of `hash(str)`, so that another kernel of the session orders sets alike; one that
     the user has set in the environment wins."""
 
+    confinement: Confinement | None = None
+    """What the kernel is held to; None: it may do what its user may."""
+
     @property
     def home(self) -> Path:
         return home(self.folder, self.number)
+
+    def places(self, runtime: Path) -> Places:
+        """The folders of this kernel, whose sockets are in `runtime`."""
+        return Places(self.folder, self.home, self.workdir, runtime)
 
 
 def home(folder: Path, number: int) -> Path:
@@ -84,6 +92,8 @@ class Record:
     python: str = ""
     executable: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
+    layers: Sequence[str] = ()
+    degraded: Sequence[str] = ()
     format: int = 1
 
     @property
@@ -188,6 +198,8 @@ class Kept:
     pid: int
     line: socket.socket
     """Closing it without `confirm` ends them."""
+    report: Any = None
+    """Which layers the kernel has, when it is confined."""
 
     def confirm(self) -> None:
         """The kernel is recorded: from now on it outlives us."""
@@ -201,13 +213,18 @@ class Kept:
 
 
 def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]) -> Kept:
-    """Start a keeper that starts `argv`."""
+    """Start a keeper that starts `argv`, confined as `launch` says."""
+    plan = None
+    if (held := launch.confinement) is not None:
+        places = launch.places(runtime)
+        plan = confinement.prepare(held, places, python=launch.python, sealed=bool(fds))
     ours, theirs = socket.socketpair()
     try:
         with theirs:
             keeper = _keeper(launch, argv, runtime, theirs.fileno(), fds)
         ours.settimeout(10)
-        pid = ours.recv(64)
+        ours.sendall(json.dumps(plan).encode() + b"\n")
+        pid, _, report = _line(ours).partition(b" ")
     except BaseException:
         ours.close()  # a keeper that is there ends by it
         raise
@@ -216,7 +233,21 @@ def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]
         reap(keeper)
         tail = read_tail(launch.home / "keeper.log")
         raise KernelStartError(f"the kernel's keeper did not start; it printed:\n{tail}")
-    return Kept(keeper, int(pid), ours)
+    return Kept(keeper, int(pid), ours, json.loads(report))
+
+
+def _line(line: socket.socket) -> bytes:
+    """What comes until the end of a line, or of the connection."""
+    text = b""
+    while not text.endswith(b"\n"):
+        try:
+            part = line.recv(1 << 16)
+        except ConnectionError:
+            part = b""
+        if not part:
+            return b""
+        text += part
+    return text
 
 
 def _keeper(
@@ -231,12 +262,19 @@ def _keeper(
             stdout=log,
             stderr=log,
             pass_fds=[line, *fds],
-            env=environment(launch.env, hash_seed=launch.hash_seed),
+            env=_environment(launch, runtime),
             start_new_session=True,
             cwd="/",
         )
     keeper.returncode = 0  # it outlives us on purpose; `reap` buries it when it ends
     return keeper.pid
+
+
+def _environment(launch: Launch, runtime: Path) -> dict[str, str]:
+    inherited = environment({}, hash_seed=launch.hash_seed)
+    if (held := launch.confinement) is not None:
+        inherited = confinement.environ(held, launch.places(runtime), inherited)
+    return {**inherited, **launch.env}
 
 
 def reap(pid: int) -> None:
@@ -320,7 +358,10 @@ def remove(folder: Path) -> None:
 
 
 def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
-    """The record of a kernel that was just started."""
+    """The record of a kernel that was just started. Raises `KernelStartError` where a layer is
+    required and missing."""
+    held = launch.confinement
+    layers = Layers() if held is None else confinement.layers(held, kept.report)
     return Record(
         session=launch.session,
         number=launch.number,
@@ -332,4 +373,7 @@ def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
         base=str(runtime / "k"),
         runtime=str(runtime),
         key=key,
+        profile="open" if held is None else held.profile,
+        layers=layers.applied,
+        degraded=layers.degraded,
     )

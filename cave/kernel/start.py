@@ -148,6 +148,8 @@ def _facts(record: Record, seconds: float) -> KernelFacts:
         executable=record.executable,
         packages=record.packages,
         profile=record.profile,
+        layers=tuple(record.layers),
+        degraded=tuple(record.degraded),
         connection_file=record.connection_file,
         seconds=seconds,
     )

@@ -1,0 +1,211 @@
+"""The host's side of confinement: what a kernel is to be held to, and what came of it.
+
+The layers themselves are in `cave/inkernel/confine`; the keeper puts them on between its fork
+and the exec of the kernel's interpreter, and tells the host which there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cave.errors import KernelStartError
+from cave.inkernel.confine import environment
+from cave.inkernel.confine.layers import LAYERS
+from cave.kernel import readable
+
+MEMORY = 3_000_000_000
+FILE = 256 << 20
+_FIRST_UID, _UIDS = 2_000_000_000, 100_000_000
+"""Users that no system gives to people or services."""
+
+OPEN = {
+    "data": "cells can use all memory of the machine",
+    "file": "cells can write files of any length",
+    "processes": "cells can start processes without end",
+    "truncation": "cells can cut files of the user short",
+    "signals": "cells can end other processes of the user",
+    "limits": "cells can use all memory, disk and processes of the machine",
+    "user": "cells run as root, without its capabilities",
+    "capabilities": "cells keep the capabilities of the host",
+    "no-new-privileges": "sudo and the like give cells what they give the user",
+    "landlock": "cells can read and write every file of the user",
+    "seccomp": "cells can reach the network and other programs of the user",
+}
+"""What is open without a layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What a kernel is held to. Everything that is not named is refused."""
+
+    profile: str = "confined"
+    read: tuple[str, ...] = ()
+    """Files and folders that cells may read, beside the interpreter and the session's own."""
+    write: tuple[str, ...] = ()
+    """Those that cells may also change."""
+    network: tuple[str, ...] = ()
+    """`("*",)`: the internet, whole. No single hosts yet."""
+    env: tuple[str, ...] = ()
+    """Names of environment variables that cells may see, beside harmless ones."""
+    require: bool = False
+    """Refuse to start where a layer is missing."""
+    memory: int | None = MEMORY
+    """Bytes that a process of the kernel may write to; None: no limit. The same below."""
+    file_size: int | None = FILE
+    """Bytes of the longest file."""
+    processes: int | None = None
+    """Processes and threads; None: by the number of processors."""
+    cpu: int | None = None
+    """Seconds of processor time of a process."""
+    without: tuple[str, ...] = ()
+    """Layers that are left out, to see what the others stop."""
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that are set, as the kernel's side names them."""
+        found = {
+            "data": self.memory,
+            "file": self.file_size,
+            "processes": self.processes or max(256, 128 + 8 * (os.cpu_count() or 1)),
+            "cpu": self.cpu,
+        }
+        return {kind: number for kind, number in found.items() if number is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What holds a kernel, as it was told when the kernel started."""
+
+    applied: tuple[str, ...] = ()
+    """Names of layers, with what is to be said of each."""
+    degraded: tuple[str, ...] = ()
+    """What is missing, and what is open by it; a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders of one kernel that its confinement has to know."""
+
+    session: Path
+    home: Path
+    """That of the kernel's spool and record."""
+    workdir: Path
+    runtime: Path
+
+    @property
+    def private(self) -> Path:
+        """For temporary files, caches and settings of libraries; the session's, for good."""
+        return self.session / "private"
+
+    @property
+    def written(self) -> list[Path]:
+        """What the kernel itself writes to."""
+        return [self.workdir, self.private, self.home / "spool", self.home / "pending"]
+
+
+def environ(held: Confinement, places: Places, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a confined kernel."""
+    return environment.scrubbed(inherited, allowed=held.env, own=str(places.private))
+
+
+def prepare(
+    held: Confinement, places: Places, *, python: str | None, sealed: bool
+) -> dict[str, Any]:
+    """Make the folders that the kernel writes to, and the plan of what it puts on."""
+    for folder in [*places.written, *map(Path, environment.folders(str(places.private)))]:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    extra = [str(_resolved(path)) for path in held.write]
+    uid = _user(places.session, extra)
+    if uid is not None:
+        for folder in places.written:
+            _give(folder, uid)
+    own = [places.home, places.runtime / "kernel.json"]
+    return {
+        "read": [
+            *readable.of_system(),
+            *readable.of_python(python or sys.executable),
+            *(str(_resolved(path)) for path in held.read),
+            *map(str, own),
+        ],
+        "write": [*map(str, places.written), *extra],
+        "devices": readable.devices(),
+        "limits": held.limits,
+        "sockets": "internet" if held.network else "sealed" if sealed else "any",
+        "uid": uid,
+        "layers": [name for name in LAYERS if name not in held.without],
+        "require": held.require,
+    }
+
+
+def layers(held: Confinement, report: Mapping[str, Mapping[str, str]]) -> Layers:
+    """What came of a plan. Raises `KernelStartError` where a layer is required and missing."""
+    missing = {**report["missing"], **dict.fromkeys(held.without, "it was left out")}
+    degraded = tuple(degradation(name, why) for name, why in missing.items())
+    if degraded and held.require:
+        raise KernelStartError(
+            f"the kernel was not started, because confinement='require': {'; '.join(degraded)}; "
+            f"for more type: cave doctor"
+        )
+    found = {name: report["applied"][name] for name in LAYERS if name in report["applied"]}
+    applied = {"environment": "scrubbed", **found}
+    return Layers(tuple(f"{k}: {v}" if v else k for k, v in applied.items()), degraded)
+
+
+def degradation(layer: str, why: str) -> str:
+    """A line that names what is open."""
+    return f"DEGRADED {layer}: {OPEN.get(layer, 'it does not hold')} ({why})"
+
+
+def _resolved(path: str) -> Path:
+    return Path(path).expanduser().resolve()
+
+
+# -- another user ------------------------------------------------------------------------------
+
+
+def _user(session: Path, extra: list[str]) -> int | None:
+    """Whom the kernel of a session becomes where the host is root.
+
+    A folder of root's that the policy opens for writing is not writable for anybody else: then
+    the kernel stays root, without capabilities.
+    """
+    if sys.platform != "linux" or os.getuid() != 0:
+        return None
+    if any(not _open_to_all(path) for path in extra):
+        return None
+    digest = hashlib.sha256(os.fsencode(session.resolve())).digest()
+    uid = _FIRST_UID + int.from_bytes(digest[:8], "big") % _UIDS
+    return uid if _mapped(uid) else None
+
+
+def _open_to_all(path: str) -> bool:
+    try:
+        return bool(Path(path).stat().st_mode & 0o002)
+    except OSError:
+        return True
+
+
+def _mapped(uid: int) -> bool:
+    """Whether this system (a container, say) has such a user."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text("ascii").splitlines()
+        spans = [tuple(map(int, line.split())) for line in lines]
+    except (OSError, ValueError):
+        return False
+    return any(first <= uid < first + count for first, _, count in spans)
+
+
+def _give(folder: Path, uid: int) -> None:
+    """Let a user own a folder and all that is in it; links are not followed."""
+    os.chown(folder, uid, uid, follow_symlinks=False)
+    for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if facts.st_uid != uid:
+                os.chown(name, uid, uid, dir_fd=at, follow_symlinks=False)
