@@ -12,10 +12,12 @@ import os
 import socket
 import struct
 import threading
+import time
 from typing import Any
 
 _WAIT = 10.0
-_KEPT = 64
+_FORGOTTEN = 60.0
+"""Seconds after which nobody comes for what was given: its host has died."""
 MOST = 250
 """Descriptors that one message carries; Linux takes 253."""
 
@@ -26,7 +28,7 @@ class Door:
     def __init__(self, fd: int) -> None:
         self._listener = socket.socket(fileno=fd)
         self._listener.setblocking(False)  # noqa: FBT003
-        self._given: dict[str, list[int]] = {}
+        self._given: dict[str, tuple[float, list[int]]] = {}
         self._lent: dict[str, int] = {}
         self._changed = threading.Condition()
 
@@ -36,10 +38,11 @@ class Door:
 
     def hold(self, token: str, *fds: int) -> None:
         """Keep `fds` (ours from now on) under `token`."""
+        now = time.monotonic()
         with self._changed:
-            while len(self._given) >= _KEPT:  # of hosts that died before they came back
-                _close(self._given.pop(next(iter(self._given))))
-            self._given[token] = list(fds)
+            for old in [t for t, (since, _) in self._given.items() if now - since > _FORGOTTEN]:
+                _close(self._given.pop(old)[1])
+            self._given[token] = now, list(fds)
             self._changed.notify_all()
 
     def lend(self, token: str, fd: int) -> None:
@@ -63,7 +66,7 @@ class Door:
             self._changed.wait_for(lambda: token in self._given, _WAIT)
             if token not in self._given:
                 raise LookupError(f"no descriptor came through the door for {token!r}")
-            return self._given.pop(token)
+            return self._given.pop(token)[1]
 
     def _accept(self) -> None:
         try:
