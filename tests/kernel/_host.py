@@ -9,11 +9,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cave.kernel import Kernel, Launch, processes, start
+from cave.kernel import Confinement, Kernel, Launch, processes, start
 from cave.ports import Executed
 
 T = TypeVar("T")
 DEADLINE = 90.0
+CONFINED = os.environ.get("CAVE_TEST_PROFILE") == "confined"
+"""Whether all kernels of these tests are confined."""
 
 
 class Host:
@@ -39,7 +41,7 @@ class Host:
             self.root / "work",
             self.root / "run",
             number,
-            **{**self.options, **options},
+            **{"confinement": Confinement() if CONFINED else None, **self.options, **options},
         )
 
     def start(self, number: int = 1, **options: Any) -> Kernel:
