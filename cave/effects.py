@@ -8,12 +8,14 @@ from typing import Any, get_args
 
 from cave import broker
 from cave.broker.pen import Pen
-from cave.errors import ConfigError, EffectInDoubt, NotPortable
+from cave.display import InDoubt
+from cave.errors import ConfigError, EffectInDoubt, NotPortable, SkillError
 from cave.events import Decision, EffectSettled, SkillRef, SkillsOffered, StoredValue
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
 from cave.kernel import values
+from cave.ledger import Entry
 from cave.lineage import Lineage
 from cave.loop import Work
 from cave.operations import Operations, carried
@@ -32,6 +34,10 @@ _LONGEST = 500
 """Characters of a description that the operator is shown."""
 PATIENCE = 5.0
 """Seconds that an answer of a person waits for another process that operates the session."""
+
+
+def _quietly(text: str) -> None:
+    """Nobody is told."""
 
 
 class Effects:
@@ -144,20 +150,22 @@ class Effects:
     # -- effects -----------------------------------------------------------------------------
 
     @property
-    def in_doubt(self) -> tuple[Effect, ...]:
+    def in_doubt(self) -> InDoubt:
         """Effects of which nobody knows whether they were done; `settle` says it."""
         ledger = self._fold.ledger
-        return tuple(map(ledger.effect, ledger.in_doubt()))
+        return InDoubt(map(ledger.effect, ledger.in_doubt()))
 
     def _require_settled(self) -> None:
         """Raises `EffectInDoubt` while a person has to say what became of an effect."""
         if not (waiting := self.in_doubt):
             return
-        told = "; ".join(f"{e.id}, {e.skill} of cell {e.cell}: {e.reason}" for e in waiting)
+        entries = self._fold.ledger.in_doubt()
+        told = "; ".join(f"{e.id}, {e.intent.skill} {e.where}: {e.reason}" for e in entries)
+        first = waiting[0].id
         raise EffectInDoubt(
-            f"session {self.name!r} waits: nobody knows whether these effects were done ({told}). "
-            f"Look them up, then type s.settle({waiting[0].id!r}, 'done', result=...), "
-            f"s.settle({waiting[0].id!r}, 'not_done') or s.settle({waiting[0].id!r}, 'give_up')"
+            f"session {self.name!r} waits until somebody says of these effects whether they were "
+            f"done ({told}). Look them up, then type s.settle({first!r}, 'done', result=...), "
+            f"s.settle({first!r}, 'not_done') or s.settle({first!r}, 'give_up')"
         )
 
     @carried
@@ -171,17 +179,85 @@ class Effects:
             raise ConfigError(f"{decision!r} is not one of {', '.join(get_args(Decision))}")
         if result is not None and decision != "done":
             raise ConfigError("result= goes with 'done' alone")
-        value = await self._stored(result)
+        stored = await self._stored(result)
         async with self._journal.operation(wait=PATIENCE):
             entry = self._fold.ledger.entries.get(id)
             if entry is None or entry.state != "in_doubt":
                 there = ", ".join(e.id for e in self.in_doubt) or "none"
                 state = f"is {entry.state}" if entry is not None else "is none of this session"
                 raise ConfigError(f"effect {id!r} {state}; in doubt: {there}")
+            same = self._fold.ledger.entries.get(entry.first.repeats.removeprefix("/"))
+            if stored is None and decision == "done" and same is not None:
+                stored = same.value
             await self._journal.append(
-                EffectSettled(effect=id, decision=decision, value=value), sync=True
+                EffectSettled(effect=id, decision=decision, value=stored), sync=True
             )
             return self._fold.ledger.effect(self._fold.ledger.entries[id])
+
+    @carried
+    async def undo(self, id: str, *, tell: Callable[[str], None] = _quietly) -> Effect:
+        """Call what the skill of an effect names as `undo=`, with its arguments (and `result`,
+        what it gave); gives the effect, which does not stand any more.
+
+        Called again after a death it goes on with the same key, or asks. Raises `ConfigError`
+        for what cannot be undone, `EffectInDoubt`, and `SkillError` for what the compensation
+        raised: then it may be called again.
+        """
+        async with self._journal.operation(wait=PATIENCE) as news:
+            if news:
+                await self._broker.ask_about_undoing()
+            entry = self._undoable(id)
+            undoing = await self._undoing(entry, tell)
+            answer = await self._broker.undo(entry, undoing)
+            if answer.fault is not None and not self._fold.ledger.entries[id].undone:
+                raise SkillError(
+                    f"effect {id} still stands: {undoing.skill.name!r} raised "
+                    f"{answer.fault.name}: {answer.fault.message}"
+                )
+            return self._fold.ledger.effect(self._fold.ledger.entries[id])
+
+    def _undoable(self, id: str) -> Entry:
+        ledger = self._fold.ledger
+        entry = ledger.entries.get(id)
+        if entry is None:
+            there = ", ".join(e.id for e in ledger.entries.values() if e.stands and e.first.undo)
+            raise ConfigError(
+                f"no effect {id!r} in this session; that can be undone: {there or 'none'}"
+            )
+        if entry.undone:
+            raise ConfigError(f"effect {id} was undone already, by {entry.undone}")
+        if not entry.stands:
+            raise ConfigError(f"effect {id} ({entry.said}) does not stand: it is {entry.state}")
+        if not entry.first.undo or entry.first.given is None:
+            raise ConfigError(
+                f"effect {id} cannot be undone by cave: skill {entry.intent.skill!r} has no undo=; "
+                f"what it did, {entry.said}, is for you to take back"
+            )
+        return entry
+
+    async def _undoing(self, entry: Entry, tell: Callable[[str], None]) -> broker.Undoing:
+        owner = self._known_skill(entry.intent.skill)
+        if owner is None:
+            await self._catalogue()  # what can be discovered
+            owner = self._known_skill(entry.intent.skill)
+        if not isinstance(owner, Skill):
+            raise SkillError(
+                f"skill {entry.intent.skill!r} of effect {entry.id} is not in this session now: it "
+                f"came from module {entry.intent.module!r}; add it with s.skills.add(...)"
+            )
+        given, value = entry.first.given, entry.value
+        assert given is not None
+        return broker.Undoing(
+            broker.compensation(owner.undo or entry.first.undo, self._known_skill),
+            await asyncio.to_thread(read_value, given, self.home),
+            None if value is None else await asyncio.to_thread(read_value, value, self.home),
+            broker.NoCell(tell),
+        )
+
+    def _known_skill(self, name: str) -> Any:
+        """The skill of that name, of this session or one that was discovered."""
+        found = self._registry.get(name)
+        return found if found is not None or self._found is None else self._found.get(name)
 
     async def _stored(self, result: Any) -> StoredValue | None:
         if result is None:

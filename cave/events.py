@@ -49,6 +49,7 @@ RestoreReason = Literal["death", "opened", "asked", "restart", "fork", "seed"]
 EffectState = Literal["begun", "done", "failed", "in_doubt", "not_done", "given_up"]
 EffectEnd = Literal["done", "failed", "in_doubt"]
 Decision = Literal["done", "not_done", "give_up"]
+ForkEffects = Literal["ask", "deny", "allow"]
 
 
 def clean(text: str) -> str:
@@ -97,6 +98,10 @@ class SessionOpened(Event):
     """The session that it was forked from."""
     uid: str = ""
     """Unlike that of any other session, also of one of the same name."""
+    effects: ForkEffects = "allow"
+    """Of a fork: what becomes of its calls that touch the world."""
+    standing: tuple[Standing, ...] = ()
+    """What the session that it was forked from has done since that moment."""
 
 
 @_event
@@ -437,6 +442,14 @@ class EffectIntent(Event):
     """The process that calls: host, boot id, pid, start time as the system counts it."""
     since_boot: float = 0.0
     """When, by the clock that counts from the machine's start (seconds)."""
+    given: StoredValue | None = None
+    """The arguments, where a compensation would need them."""
+    undo: str = ""
+    """Name of the skill that compensates it."""
+    undoes: str = ""
+    """The effect that this one compensates: no cell has called it."""
+    repeats: str = ""
+    """The effect that stands and is the same: a person is asked first."""
 
 
 @_event

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.config import Options
+from cave.display import InDoubt
 from cave.display.told import told
 from cave.errors import SessionBusy
 from cave.events import (
     Decision,
     Event,
+    ForkEffects,
     KernelEnded,
     Recovered,
     Restored,
@@ -208,7 +210,7 @@ class Session:
         return self._inner.skill(function)
 
     @property
-    def in_doubt(self) -> tuple[Effect, ...]:
+    def in_doubt(self) -> InDoubt:
         """Effects of which nobody knows whether they were done; `settle` says it."""
         self._wait(self._inner.refresh())
         return self._inner.in_doubt
@@ -217,6 +219,11 @@ class Session:
         """Say what became of an effect in doubt: `done` (with its result), `not_done` (it is
         called when its cell is gone on with), `give_up` (it never is)."""
         return self._wait(self._inner.settle(id, decision, result=result))
+
+    def undo(self, id: str) -> Effect:
+        """Call what the skill of an effect names as `undo=`: after it the effect does not stand
+        any more. Raises `ConfigError`, `EffectInDoubt`, `SkillError`."""
+        return self._wait(self._inner.undo(id, tell=print))
 
     def plan(self) -> Plan:
         """What `recover()` would do with the cells that a death has cut, in words."""
@@ -294,13 +301,15 @@ class Session:
         """Names added, changed, removed and unchanged between two moments (see `restore`)."""
         return self._wait(self._inner.diff(old, new))
 
-    def fork(self, name: str, at: Any = None) -> Session:
+    def fork(self, name: str, at: Any = None, *, effects: ForkEffects = "ask") -> Session:
         """Another session with the same objects, as they are now or were `at` a moment.
 
-        Raises `ConfigError` when there is a session of that name, `SnapshotNotFound`.
+        `effects`: of calls that touch the world, `ask` a person before one that this session
+        has made since that moment, `deny` all, or `allow` all. Raises `ConfigError` when there
+        is a session of that name, `SnapshotNotFound`.
         """
         with _lock:
-            inner = self._wait(self._inner.fork(name, at))
+            inner = self._wait(self._inner.fork(name, at, effects=effects))
             return _opened(inner)
 
     # -- looking back ------------------------------------------------------------------------

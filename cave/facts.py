@@ -109,6 +109,12 @@ class Standing:
     cell: int
     call: str
     """In words: `post(n=1)`."""
+    digest: str = ""
+    """SHA-256 of the encoded arguments: what the same call would have."""
+    undo: str = ""
+    """Name of the skill that compensates it; empty where there is none."""
+    source: str = ""
+    """The session that did it, where that is the one which this was forked from."""
 
 
 @dataclass(frozen=True, slots=True)

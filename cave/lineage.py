@@ -165,13 +165,7 @@ class Lineage(Saving):
     def _standing(self, id: str) -> tuple[Standing, ...]:
         """What cells that the snapshot does not know have done to the world."""
         history = self.journal.history
-        there = set(history.lasting.past.cells(id))
-        return tuple(
-            Standing(entry.id, entry.intent.skill, n, entry.said)
-            for entry in history.ledger.entries.values()
-            if entry.state == "done" and entry.intent.effect_kind == "write"
-            if (n := entry.intent.cell) not in there
-        )
+        return history.ledger.past(set(history.lasting.past.cells(id)))
 
     def _undone(self, id: str) -> tuple[int, ...]:
         """Cells that have ended and whose work a snapshot does not have."""

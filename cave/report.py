@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from cave.events import Restored, RestoreReason, SnapshotCommitted, Variable
+from cave.events import Restored, RestoreReason, SnapshotCommitted, Standing, Variable
 from cave.image import worst
 from cave.turn import Shown
 
@@ -116,8 +116,11 @@ class RestoreReport(Shown):
     """Cells that had ended later: what they did to the namespace is not in it."""
 
     @classmethod
-    def of(cls, event: Restored, gone: Iterable[Variable] = ()) -> RestoreReport:
-        """The report of an event; `gone` are variables that no snapshot has."""
+    def of(
+        cls, event: Restored, gone: Iterable[Variable] = (), *, undone: Collection[str] = ()
+    ) -> RestoreReport:
+        """The report of an event; `gone` are variables that no snapshot has, `undone` effects
+        that were compensated since."""
         notes = worst(event.notes)
         kinds: dict[str, list[Entry]] = {}
         for variable in event.variables:
@@ -144,7 +147,9 @@ class RestoreReport(Shown):
             seconds=event.seconds,
             undone=event.undone,
             effects_after=tuple(
-                Entry(s.effect, s.skill, s.cell, f"{s.call} was done") for s in event.standing
+                Entry(s.effect, s.skill, s.cell, _stands(s))
+                for s in event.standing
+                if s.effect not in undone
             ),
         )
 
@@ -195,6 +200,11 @@ class RestoreReport(Shown):
 def _cells(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:20])) + (" ..." if numbers[20:] else "")
     return f"cell{'s' * (len(numbers) > 1)} {shown}"
+
+
+def _stands(standing: Standing) -> str:
+    told = f"{standing.call} was done"
+    return f"{told}; s.undo({standing.effect!r}) calls {standing.undo}" if standing.undo else told
 
 
 def _gone(variable: Variable, event: Restored) -> str:

@@ -270,6 +270,8 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         kernel.on_late = kernel.on_foreign = self._came_late
         if news and self._lineage.stale:  # cells have ended whose host died before their snapshot
             await self._lineage.take(kernel, self._work.supply.number, wait=False)
+        if news:
+            await self._broker.ask_about_undoing()
         await self._offer(kernel)
         return await self._go_on(kernel)
 

@@ -8,12 +8,12 @@ import uuid
 from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from cave import __version__, moments, thinning
 from cave.config import Options, checked_name
 from cave.errors import ConfigError, SessionBusy, SnapshotError
-from cave.events import Event, Restored, SessionOpened, SnapshotCommitted, ValuesPut
+from cave.events import Event, ForkEffects, Restored, SessionOpened, SnapshotCommitted, ValuesPut
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
@@ -100,7 +100,8 @@ class TimeTravel:
 
     def _report(self, event: Restored) -> RestoreReport:
         gone = () if event.reason == "asked" else self._fold.lost
-        return RestoreReport.of(event, gone)
+        undone = [entry.id for entry in self._fold.ledger.entries.values() if entry.undone]
+        return RestoreReport.of(event, gone, undone=undone)
 
     @carried
     async def restore(self, at: Any) -> RestoreReport:
@@ -163,13 +164,19 @@ class TimeTravel:
             await self._journal.refresh()
 
     @carried
-    async def fork(self, name: str, at: Any = None) -> Self:
+    async def fork(self, name: str, at: Any = None, *, effects: ForkEffects = "ask") -> Self:
         """Another session with the same objects, as they are now or were `at` a moment.
 
-        It has its own journal, kernel, workdir (a copy) and snapshots. Raises `ConfigError`
-        when there is a session of that name, `SnapshotNotFound`.
+        It has its own journal, kernel, workdir (a copy) and snapshots. `effects`: of calls that
+        touch the world, `ask` a person before one that this session has made since that moment,
+        `deny` all, or `allow` all. Raises `ConfigError` when there is a session of that name,
+        `SnapshotNotFound`.
         """
         self._require_snapshots()
+        if effects not in get_args(ForkEffects):
+            raise ConfigError(
+                f"effects={effects!r} is not one of {', '.join(get_args(ForkEffects))}"
+            )
         child = self.sibling(checked_name(name))
         try:
             async with self._operation() as news:
@@ -177,22 +184,22 @@ class TimeTravel:
                 if at is None:
                     kernel = await self._ready(news=news)
                     await self._up_to_date(kernel)
-                    await self._branch(child, self._fold.lasting.latest)
+                    await self._branch(child, self._fold.lasting.latest, effects)
                 else:
-                    await self._branch(child, moments.resolve(self._fold, at))
+                    await self._branch(child, moments.resolve(self._fold, at), effects)
         except SessionBusy:
             if at is None:
                 raise
             await self._refreshed()  # what is on disk is there for all
-            await self._branch(child, moments.resolve(self._fold, at))
+            await self._branch(child, moments.resolve(self._fold, at), effects)
         return child
 
-    async def _branch(self, child: Self, id: str) -> None:
+    async def _branch(self, child: Self, id: str, effects: ForkEffects) -> None:
         if not await self.home.store.create(child.name):
             raise ConfigError(f"there is a session {child.name!r} already; choose another name")
         try:
             await asyncio.to_thread(self._copy_workdir, child.name)
-            await child.receive(self.name, self._lineage, id)
+            await child.receive(self.name, self._lineage, id, effects)
         except BaseException:
             await asyncio.shield(self.home.forget(child.name))
             raise
@@ -202,12 +209,21 @@ class TimeTravel:
         if source.is_dir():
             shutil.copytree(source, self.home.workdir(name), symlinks=True, dirs_exist_ok=True)
 
-    async def receive(self, parent: str, lineage: Lineage, id: str) -> None:
+    async def receive(self, parent: str, lineage: Lineage, id: str, effects: ForkEffects) -> None:
         """Begin as a fork of another session, at a snapshot of its."""
         store = self._lineage.store
         await lineage.mend()
         manifest = await asyncio.to_thread(store.link_from, lineage.store, id)
-        opened = SessionOpened(version=__version__, forked_from=parent, uid=uuid.uuid4().hex)
+        past = lineage.journal.history
+        opened = SessionOpened(
+            version=__version__,
+            forked_from=parent,
+            uid=uuid.uuid4().hex,
+            effects=effects,
+            standing=past.ledger.beyond(parent, past.lasting.past.cells(id))
+            if effects == "ask"
+            else (),
+        )
         first = SnapshotCommitted(
             snapshot=manifest.id,
             cell=0,

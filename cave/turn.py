@@ -177,6 +177,12 @@ class Effect(Shown):
     at: float = 0.0
     """When it was first about to be called (Unix seconds)."""
     seconds: float = 0.0
+    undone: str = ""
+    """The effect that has compensated it."""
+    undoes: str = ""
+    """The effect that this one compensates."""
+    repeats: str = ""
+    """The effect that stands and is the same: it is not called before a person agrees."""
     _value: Callable[[], Any] | None = field(default=None, repr=False)
 
     @property
@@ -186,7 +192,8 @@ class Effect(Shown):
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={text}" for name, text in self.arguments.items())
-        return f"<Effect {self.id} {self.state}: {self.skill}({said})>"
+        undone = f", undone by {self.undone}" if self.undone else ""
+        return f"<Effect {self.id} {self.state}{undone}: {self.skill}({said})>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

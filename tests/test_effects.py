@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import cave
+from cave.cli import cave as command
 from cave.skills import SkillContext
 
 posted: list[str] = []
@@ -198,3 +200,84 @@ def test_effects_stand_when_the_namespace_goes_back(sessions: None) -> None:
     assert "stands: " in str(report)
     assert "cell 2" in str(report)
     assert posted == ["rent", "fuel"]
+
+
+def test_what_stands_is_asked_about_before_it_is_done_once_more(
+    sessions: None, tmp_path: Path
+) -> None:
+    """After a step back the same call waits for a person, who lets it happen, or takes what was
+    done; a call with other arguments goes through; a fork asks, denies or allows."""
+    s = cave.open("q3", skills=[post])
+    s.run("a = post('rent')").raise_for_error()
+    s.run("b = post('fuel')\nc = post('toll')").raise_for_error()
+    s.restore(at=1)
+    s.run("post('food')").raise_for_error()
+    cell = s.run("b = post('fuel')")
+    assert cell.error is not None
+    assert cell.error.name == "EffectInDoubt"
+    assert "by effect e2 in cell 2" in cell.error.message
+    (waiting,) = s.in_doubt
+    s.settle(waiting.id, "not_done")
+    s.resume()
+    assert posted == ["rent", "fuel", "toll", "food", "fuel"]
+    assert s.run("c = post('toll')").effects[0].state == "in_doubt"
+    s.settle(s.in_doubt[0].id, "done")
+    s.resume()
+    assert s["c"] == {"entry": "toll", "amount": 1.0}
+    assert posted[5:] == []
+    s.run("post('toll')").raise_for_error()  # one answer was for one call, and so is this
+    asks = s.fork("asks", at=1)
+    assert "of session 'q3'" in str(asks.run("post('food')").error)
+    denies = s.fork("denies", at=1, effects="deny")
+    error = denies.run("post('new')").error
+    assert error is not None
+    assert error.name == "PolicyViolation"
+    s.fork("allows", at=1, effects="allow").run("post('food')").raise_for_error()
+    assert posted[5:] == ["toll", "food"]
+
+
+taken: list[tuple[str, Any, str]] = []
+
+
+@cave.skill(effect="write", runs="host")
+def unbook(entry: str, result: str, ctx: SkillContext) -> None:
+    """Take a booking back."""
+    if entry == "stuck":
+        raise ValueError("the books are closed")
+    taken.append((entry, result, ctx.idempotency_key))
+
+
+@cave.skill(effect="write", runs="host", undo=unbook)
+def book(entry: str) -> str:
+    """Book one entry."""
+    return f"booked {entry}"
+
+
+def test_what_stands_can_be_undone_once(sessions: None, home: Path) -> None:
+    """The report says what to type; the compensation gets arguments and result, has a key of its
+    own and is in the ledger; then the effect does not stand, and is not undone twice."""
+    taken.clear()
+    s = cave.open("q3", skills=[book, post])
+    s.run("1")
+    s.run("a = book('rent')\nb = book('stuck')\npost('x')").raise_for_error()
+    report = s.restore(at=1)
+    assert [entry.name for entry in report.effects_after] == ["e1", "e2", "e3"]
+    assert "s.undo('e1') calls unbook" in report.effects_after[0].reason
+    listed = CliRunner().invoke(command, ["undo"])
+    assert "q3/e1  book(entry='rent')  cell 2  cave undo q3/e1" in listed.stdout
+    undone = s.undo("e1")
+    assert undone.undone == "e4"
+    ((entry, result, key),) = taken
+    assert (entry, result) == ("rent", "booked rent")
+    assert key != undone.key
+    assert s.last_restore is not None
+    assert [entry.name for entry in s.last_restore.effects_after] == ["e2", "e3"]
+    with pytest.raises(cave.ConfigError, match="undone already, by e4"):
+        s.undo("e1")
+    with pytest.raises(cave.ConfigError, match="'post' has no undo="):
+        s.undo("e3")
+    for _ in range(2):  # what it raised is told, and it may be tried again
+        with pytest.raises(cave.SkillError, match=r"e2 still stands.*the books are closed"):
+            s.undo("e2")
+    s.run("a = book('rent')").raise_for_error()  # it is no repetition any more
+    assert len(taken) == 1

@@ -6,12 +6,13 @@ import asyncio
 import math
 from typing import Any, Protocol
 
-from cave.broker import quiescence, storing
+from cave.broker import quiescence, standing, storing
 from cave.broker.host import HostCalls
 from cave.broker.invoking import invoke
 from cave.broker.kernel import KernelCalls
 from cave.broker.pen import Pen, doubt_of
 from cave.broker.terms import ProbeCall, Terms, Work, fault_of, refusal, said
+from cave.broker.undoing import Undoing
 from cave.errors import CaveError, Divergence, EffectInDoubt, LeaseLost, SkillError
 from cave.events import EffectIntent
 from cave.ledger import Entry, Place, key_of
@@ -100,10 +101,12 @@ class Broker:
             terms = Terms.of(skill)
             arguments = skill.validate(arguments) if terms.runs == "host" else arguments
         place = (call.cell or 0, call.lane, call.ordinal)
+        return Work(call, caller, terms, skill, arguments, place, self._key(place, call))
+
+    def _key(self, place: Place, call: SkillCall) -> str:
         opened = self._pen.journal.history.opened
         uid = opened.uid if opened is not None else ""
-        key = key_of(uid or self._pen.journal.session, place, call.skill, call.digest)
-        return Work(call, caller, terms, skill, arguments, place, key)
+        return key_of(uid or self._pen.journal.session, place, call.skill, call.digest)
 
     def _not_here(self, name: str) -> str:
         ref = self._pen.journal.history.skills.get(name)
@@ -119,6 +122,8 @@ class Broker:
             self._check_same(entry, work)
             if (known := await self._known(entry, work)) is not None:
                 return known
+        elif (refused := await standing.ask_first(self._pen, work)) is not None:
+            return refused
         if work.terms.runs == "kernel":
             return await self._kernel.leave(work)
         return await self._host.effect(work)
@@ -147,7 +152,7 @@ class Broker:
                     f"effect {entry.id} ({entry.intent.skill}) was given up: it is not called again"
                 )
             case "in_doubt":
-                raise doubt_of(entry.intent, entry.reason)
+                raise doubt_of(entry, entry.reason)
             case "not_done":
                 return await self._once_late_has_ended(entry, work)
             case _:
@@ -166,6 +171,31 @@ class Broker:
         await self._host.ended(entry, work.terms.timeout)
         now = work.entry = self._pen.journal.history.ledger.entries[entry.id]
         return None if now.state == "not_done" else await self._known(now, work)
+
+    async def undo(self, entry: Entry, undoing: Undoing) -> SkillAnswer:
+        """Call what compensates an effect: once, whoever asks and however often."""
+        call = undoing.call(entry, self._pen.journal.history.ledger)
+        place = (0, call.lane, call.ordinal)
+        work = Work(
+            call,
+            undoing.caller,
+            undoing.terms,
+            undoing.skill,
+            undoing.skill.validate(call.arguments),
+            place,
+            self._key(place, call),
+            entry=self._pen.journal.history.ledger.at(place),
+            undoes=entry.id,
+        )
+        known = None if work.entry is None else await self._known(work.entry, work)
+        return known if known is not None else await self._host.effect(work)
+
+    async def ask_about_undoing(self) -> None:
+        """Have a person asked about compensations that a death has left open."""
+        ledger = self._pen.journal.history.ledger
+        for entry in [e for e in ledger.entries.values() if e.first.undoes]:
+            if entry.state == "begun" and entry.intent.in_doubt == "ask":
+                await self._pen.doubt(entry.intent, _unknown(entry.intent))
 
     # -- doubts ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import structlog
@@ -11,9 +12,17 @@ import structlog
 from cave import failpoints
 from cave.broker import quiescence, storing
 from cave.broker.terms import Work, short
-from cave.errors import CaveError, EffectInDoubt, LeaseLost, SessionBusy, SkillError
+from cave.errors import (
+    CaveError,
+    EffectInDoubt,
+    LeaseLost,
+    SessionBusy,
+    SkillError,
+    StoreError,
+)
 from cave.events import EffectIntent, EffectResult, Event, Fault
 from cave.journal import Journal
+from cave.ledger import Entry
 from cave.ports import BlobStore, Encoded, Holder, SkillAnswer
 
 log = structlog.get_logger("cave.broker")
@@ -64,7 +73,7 @@ class Pen:
         """Around journaling what nobody waits for: another owner finds the doubt instead."""
         try:
             yield
-        except (LeaseLost, SessionBusy) as error:
+        except (LeaseLost, SessionBusy, StoreError) as error:
             log.warning("a late result is not kept", effect=intent.effect, reason=str(error))
 
     # -- intents -----------------------------------------------------------------------------
@@ -93,7 +102,15 @@ class Pen:
             kernel=self.kernel(),
             owner=(owner.host, owner.boot, owner.pid, owner.started),
             since_boot=self.journal.clock.monotonic(),
+            undoes=work.undoes,
         )
+
+    async def whole(self, intent: EffectIntent, work: Work) -> EffectIntent:
+        """An intent with what its compensation will need."""
+        if not work.terms.undo or work.entry is not None:
+            return intent
+        given = await storing.store(self._encode(dict(work.call.arguments)), self.blobs)
+        return replace(intent, given=given, undo=work.terms.undo)
 
     def _new_id(self) -> str:
         self._given = max(self._given, self.journal.history.ledger.newest) + 1
@@ -103,7 +120,7 @@ class Pen:
         """Have an intent on disk: what cannot be journaled is not called."""
         failpoints.hit("effect.before_intent")
         looked = self.journal.clock.monotonic()
-        intent = self.intent(work, attempt)
+        intent = await self.whole(self.intent(work, attempt), work)
         await self.write(intent, sync=work.terms.kind == "write", fenced=True)
         self._looked = looked
         work.entry = self.journal.history.ledger.entries[intent.effect]
@@ -197,7 +214,12 @@ class Pen:
         failpoints.hit("effect.after_result")
 
     async def doubt(
-        self, intent: EffectIntent, reason: str, *, seconds: float = 0.0
+        self,
+        intent: EffectIntent,
+        reason: str,
+        *,
+        seconds: float = 0.0,
+        before: tuple[Event, ...] = (),
     ) -> EffectInDoubt:
         """Have it on disk that nobody knows; gives the error that tells whom to ask."""
         result = EffectResult(
@@ -207,16 +229,21 @@ class Pen:
             reason=reason,
             seconds=seconds,
         )
-        await self.write(result, sync=True)
-        return doubt_of(intent, reason)
+        await self.write(*before, result, sync=True)
+        return doubt_of(self.journal.history.ledger.entries[intent.effect], reason)
 
 
-def doubt_of(intent: EffectIntent, reason: str) -> EffectInDoubt:
+def doubt_of(entry: Entry, reason: str) -> EffectInDoubt:
     """The error that an effect in doubt is in the cell."""
-    effect = intent.effect
-    told = ", ".join(f"{name}={text}" for name, text in intent.arguments.items())
+    effect, what = entry.id, f"{entry.id}, {entry.said} {entry.where}"
+    if entry.first.repeats:
+        return EffectInDoubt(
+            f"effect {what}, was not called: {reason}. Type s.settle({effect!r}, 'not_done') to "
+            f"have it called all the same, s.settle({effect!r}, 'done') to take that for this "
+            f"call, or s.settle({effect!r}, 'give_up'); then s.resume()"
+        )
     return EffectInDoubt(
-        f"nobody knows whether effect {effect}, {intent.skill}({told}) of cell {intent.cell}, was "
-        f"done: {reason}. Look it up, then type s.settle({effect!r}, 'done', result=...), "
-        f"s.settle({effect!r}, 'not_done') to have it called, or s.settle({effect!r}, 'give_up')"
+        f"nobody knows whether effect {what}, was done: {reason}. Look it up, then type "
+        f"s.settle({effect!r}, 'done', result=...), s.settle({effect!r}, 'not_done') to have it "
+        f"called, or s.settle({effect!r}, 'give_up')"
     )

@@ -37,6 +37,8 @@ class Terms:
     version: str = ""
     hash: str = ""
     module: str = ""
+    undo: str = ""
+    """Name of what compensates a call."""
 
     @classmethod
     def of(cls, skill: Skill) -> Terms:
@@ -51,6 +53,7 @@ class Terms:
             version=skill.version,
             hash=skill.hash,
             module=skill.module,
+            undo=named(skill.undo),
         )
 
     @classmethod
@@ -92,11 +95,20 @@ class Work:
     key: str
     entry: Entry | None = None
     """What the ledger knows of this place."""
+    undoes: str = ""
+    """The effect that this call compensates."""
 
     @property
     def attempt(self) -> int:
         """The attempt that comes next."""
         return 1 if self.entry is None else self.entry.intent.attempt + 1
+
+
+def named(undo: Any) -> str:
+    """The name of a compensation, however it was declared."""
+    if undo is None or isinstance(undo, str):
+        return undo or ""
+    return str(getattr(undo, "name", None) or getattr(undo, "__name__", type(undo).__name__))
 
 
 def refusal(error: CaveError) -> SkillAnswer:

@@ -39,6 +39,7 @@ class _Verbs(click.Group):
         "resume": "work",
         "recover": "decide",
         "settle": "decide",
+        "undo": "decide",
         "put": "work",
         "get": "work",
         "ls": "look",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, get_args
 
 import click
@@ -11,6 +12,7 @@ import cave as api
 from cave import facade
 from cave.cli import narrate
 from cave.cli.look import existing, fold, jsonable
+from cave.display.doubts import decisions
 from cave.errors import ConfigError
 from cave.events import Decision
 
@@ -68,6 +70,41 @@ def settle(effect: str | None, decision: Any, result: str | None, as_json: bool)
     narrate(f"{settled!r} in session {name!r}; go on with `cave resume {name}`")
 
 
+@click.command()
+@click.argument("effect", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def undo(effect: str | None, as_json: bool) -> None:
+    """Call what compensates EFFECT (`e3`, or `NAME/e3`); without it, list what stands although
+    the namespace of its session went back.
+
+    The skill of the effect must be one that is discovered in this folder.
+    """
+    standing = _standing()
+    if effect is None:
+        if as_json:
+            click.echo(json.dumps([{"session": name, **jsonable(s)} for name, s in standing]))
+            return
+        for name, s in standing:
+            how = f"cave undo {name}/{s.effect}" if s.undo else "its skill has no undo="
+            click.echo(f"{name}/{s.effect}  {s.call}  cell {s.cell}  {how}")
+        if not standing:
+            narrate("no effect stands beside the namespace of its session")
+        return
+    session, _, id = effect.rpartition("/")
+    names = [session] if session else [name for name, s in standing if s.effect == id]
+    if len(names) != 1:
+        raise ConfigError(f"say of which session: NAME/{id}; {', '.join(names) or 'none'} has it")
+    undone = facade.reach(existing(names[0])).undo(id)
+    if as_json:
+        click.echo(json.dumps(jsonable(undone)))
+    narrate(f"{undone!r} in session {names[0]!r}")
+
+
+def _standing() -> list[tuple[str, Any]]:
+    """What stands beside the namespaces of sessions that went back, each with its session."""
+    return [(info.name, s) for info in api.sessions() for s in fold(info.name).ledger.beside]
+
+
 def _waiting() -> list[tuple[str, Any]]:
     """Effects in doubt, each with its session."""
     return [
@@ -84,6 +121,10 @@ def _list(waiting: list[tuple[str, Any]], *, as_json: bool) -> None:
         narrate("no effect is in doubt")
     for name, entry in waiting:
         click.echo(f"{name}/{entry.id}  {entry.said}  {entry.reason}")
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.first.at))
+        click.echo(f"    {at}, {entry.where}, key {entry.intent.key}")
+        for decision, means in decisions(same=bool(entry.first.repeats)):
+            click.echo(f"    cave settle {name}/{entry.id} {decision:<8}  # {means}")
 
 
 def _found(effect: str, waiting: list[tuple[str, Any]]) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import get_args
 
 import click
 
@@ -13,6 +14,7 @@ from cave.cleaning import collect
 from cave.cli import counted, narrate
 from cave.cli.look import existing, fold, jsonable
 from cave.display.tables import size, table
+from cave.events import ForkEffects
 from cave.portal import portal
 from cave.report import Diff
 
@@ -93,10 +95,17 @@ def _print_diff(found: Diff, *, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("new")
 @click.option("--at", help="A moment, as `cave restore` takes it; now if not said.")
-def fork(name: str, new: str, at: str | None) -> None:
+@click.option(
+    "--effects",
+    type=click.Choice(get_args(ForkEffects)),
+    default="ask",
+    help="Calls that touch the world: ask before one that NAME has made since, deny or allow all.",
+)
+def fork(name: str, new: str, at: str | None, effects: ForkEffects) -> None:
     """Make session NEW with the objects of session NAME, now or at an earlier moment."""
     existing(name)
-    session = facade.reach(name).fork(new, None if at is None else _moment(at))
+    parent = facade.reach(name)
+    session = parent.fork(new, None if at is None else _moment(at), effects=effects)
     narrate(f"{new!r} has {counted(len(session.vars), 'variable')} of {name!r}")
 
 

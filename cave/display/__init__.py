@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from cave.display.doubts import InDoubt
 from cave.display.live import LiveTurn
 from cave.display.tables import VarTable
 from cave.turn import Turn
 
-__all__ = ["LiveTurn", "VarTable", "mimebundle"]
+__all__ = ["InDoubt", "LiveTurn", "VarTable", "mimebundle"]
 
 
 def mimebundle(value: Any) -> dict[str, str]:
-    """`text/plain` and self-contained `text/html` of a Session, Turn, Step, Cell or VarTable.
+    """`text/plain` and self-contained `text/html` of a Session, Turn, Step, Cell or table.
 
     A Turn that was shown while it ran is one line of text, as it stands above already.
     """
     from cave.display import html, safe
 
-    plain = value.text if isinstance(value, VarTable) else safe.visible(repr(value))
+    plain = value.text if isinstance(value, VarTable | InDoubt) else safe.visible(repr(value))
     if isinstance(value, Turn) and value.streamed:
         return {"text/plain": plain}
     shown = html.page(value)

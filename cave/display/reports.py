@@ -57,6 +57,9 @@ def restored(report: RestoreReport) -> str:
         f"{escaped(now or 'not installed')}</p>"
         for name, then, now in report.versions
     ]
+    if report.effects_after:
+        parts.append('<p class="c-warn">what later cells did to the world stands:</p>')
+        parts.append(_entries([("stands", entry) for entry in report.effects_after]))
     return "".join(parts)
 
 
