@@ -144,8 +144,20 @@ class Effects:
         if acts and not self._fold.lasting.latest and self._lineage.on:
             await self._lineage.take(kernel, self._work.supply.number)  # what cell 1 begins with
         if any(self._fold.skills.get(ref.name) != ref for ref in now):
-            await self._journal.append(SkillsOffered(skills=(*now, *gone)))
+            reopened = self._told[0] == 0
+            changed = self._others(now) if reopened else ()
+            await self._journal.append(SkillsOffered(skills=(*now, *gone), changed=changed))
         self._told = told
+
+    def _others(self, now: Sequence[SkillRef]) -> tuple[tuple[str, str, str], ...]:
+        """Skills whose version or code is another than the session knew: name, then, now."""
+        known = self._fold.skills
+        pairs = [(known[ref.name], ref) for ref in now if ref.name in known]
+        return tuple(
+            (ref.name, was.version, ref.version if was.version != ref.version else "")
+            for was, ref in pairs
+            if (was.version, was.hash) != (ref.version, ref.hash)
+        )
 
     # -- effects -----------------------------------------------------------------------------
 

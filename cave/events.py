@@ -403,6 +403,8 @@ class SkillsOffered(Event):
     """The skills that cells may call from now on, in place of those before."""
 
     skills: tuple[SkillRef, ...]
+    changed: tuple[tuple[str, str, str], ...] = ()
+    """Those that are others than when the session was left: name, version then, version now."""
 
 
 @_event

@@ -25,6 +25,7 @@ from cave.events import (
     KernelEnded,
     Recovered,
     Restored,
+    SkillsOffered,
     SnapshotCommitted,
     SnapshotFailed,
     Usage,
@@ -54,7 +55,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _tell(name: str, event: KernelEnded | Restored | SnapshotFailed, text: str) -> None:
+def _tell(
+    name: str, event: KernelEnded | Restored | SkillsOffered | SnapshotFailed, text: str
+) -> None:
     """In a notebook a restore is shown as what it is, a RestoreReport."""
     from cave.display.live import in_notebook
 
@@ -76,7 +79,7 @@ class Session:
         self._inner = inner
         self.narration: TextIO | None = None
         """Where turns are narrated; None: in the notebook or terminal, if there is one."""
-        self._ended: queue.SimpleQueue[KernelEnded | Restored | SnapshotFailed] = (
+        self._ended: queue.SimpleQueue[KernelEnded | Restored | SkillsOffered | SnapshotFailed] = (
             queue.SimpleQueue()
         )
         self._failures: list[str] = []
@@ -92,6 +95,9 @@ class Session:
             if event.reason not in self._failures:  # said once, not after each cell
                 self._failures.append(event.reason)
                 self._ended.put(event)
+            return
+        if isinstance(event, SkillsOffered):
+            self._ended.put(event)
             return
         quiet = {"closed", "asleep"} if isinstance(event, KernelEnded) and event.lost else _CALM
         died = isinstance(event, KernelEnded) and event.reason not in quiet

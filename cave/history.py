@@ -228,6 +228,8 @@ class History:
                 self._note(event)
             case SkillsOffered():
                 self.skills |= {ref.name: ref for ref in event.skills}
+                if event.changed:
+                    self._note(event)
             case EffectIntent() | EffectResult() | EffectSettled():
                 self._effect(event)
             case _:
@@ -236,9 +238,11 @@ class History:
     def _effect(self, event: EffectIntent | EffectResult | EffectSettled) -> None:
         """What came of an effect after its cell had ended is told of by that cell too."""
         entry = self.ledger.entries.get(event.effect)
-        if entry is not None and (cell := self.cells.get(entry.intent.cell)) is not None:
-            self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
-        if isinstance(event, EffectSettled):
+        undone = None if entry is None else self.ledger.entries.get(entry.first.undoes)
+        for one in filter(None, (entry, undone)):
+            if (cell := self.cells.get(one.intent.cell)) is not None:
+                self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
+        if isinstance(event, EffectSettled) or (undone is not None and undone.undone):
             self._note(event)
 
     def effects_of(self, cell: int) -> tuple[Effect, ...]:

@@ -6,7 +6,14 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from cave.events import Restored, RestoreReason, SnapshotCommitted, Standing, Variable
+from cave.events import (
+    Restored,
+    RestoreReason,
+    SkillsOffered,
+    SnapshotCommitted,
+    Standing,
+    Variable,
+)
 from cave.image import worst
 from cave.turn import Shown
 
@@ -200,6 +207,17 @@ class RestoreReport(Shown):
 def _cells(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:20])) + (" ..." if numbers[20:] else "")
     return f"cell{'s' * (len(numbers) > 1)} {shown}"
+
+
+def told_skills(event: SkillsOffered) -> str:
+    """Which skills are others than when the session was left; nothing where none is."""
+    lines = [
+        f"skill {name!r} was version {then} and is {now} now"
+        if now
+        else f"skill {name!r} has other code than before, and is still version {then}"
+        for name, then, now in event.changed
+    ]
+    return "; ".join(lines)
 
 
 def _stands(standing: Standing) -> str:

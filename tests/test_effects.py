@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import cave
 from cave.cli import cave as command
 from cave.skills import SkillContext
+from cave.testing import Finish, ScriptedOperator
 
 posted: list[str] = []
 
@@ -129,8 +130,8 @@ def test_a_skill_redefined_while_it_runs_ends_as_it_began(sessions: None) -> Non
     work.start()
     assert began.wait(60)
 
-    @cave.skill(runs="host")
-    def rate() -> int:  # type: ignore[no-redef]
+    @cave.skill(runs="host")  # type: ignore[no-redef]
+    def rate() -> int:
         """The new rate."""
         return 2
 
@@ -203,7 +204,7 @@ def test_effects_stand_when_the_namespace_goes_back(sessions: None) -> None:
 
 
 def test_what_stands_is_asked_about_before_it_is_done_once_more(
-    sessions: None, tmp_path: Path
+    sessions: None,
 ) -> None:
     """After a step back the same call waits for a person, who lets it happen, or takes what was
     done; a call with other arguments goes through; a fork asks, denies or allows."""
@@ -281,3 +282,34 @@ def test_what_stands_can_be_undone_once(sessions: None, home: Path) -> None:
             s.undo("e2")
     s.run("a = book('rent')").raise_for_error()  # it is no repetition any more
     assert len(taken) == 1
+
+
+def test_a_session_says_when_its_skills_are_others(
+    sessions: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opened again with another version of a skill, or the same with other code, the person and
+    the operator are told; the same ones are no news."""
+
+    def rate(version: str, value: int) -> Any:
+        code = f"def rate() -> int:\n    'The rate.'\n    return {value}\n"
+        exec(code, made := {"__name__": __name__})
+        return cave.skill(version=version, runs="host")(made["rate"])
+
+    for version, value in (("1.0.0", 1), ("1.0.0", 1), ("1.1.0", 2), ("1.1.0", 3)):
+        s = cave.open("q3", skills=[rate(version, value)])
+        assert s.run("print(rate())").text.strip() == str(value)
+        s.close()
+    told = [line for line in capsys.readouterr().err.splitlines() if "skill" in line]
+    assert told == [
+        "cave: 'q3': skill 'rate' was version 1.0.0 and is 1.1.0 now",
+        "cave: 'q3': skill 'rate' has other code than before, and is still version 1.1.0",
+    ]
+    seen: list[str] = []
+
+    def look(view: Any) -> Finish:
+        seen.append(str(view.messages))
+        return Finish("seen")
+
+    with cave.open("q3", skills=[rate("2.0.0", 3)], operator=ScriptedOperator([look])) as s:
+        s.ask("what is new?")
+    assert "skill 'rate' was version 1.1.0 and is 2.0.0 now" in seen[0]

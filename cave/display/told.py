@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from cave.events import InterruptSent, KernelEnded, Restored, SnapshotFailed
+from cave.events import InterruptSent, KernelEnded, Restored, SkillsOffered, SnapshotFailed
 from cave.ports import Death
-from cave.report import RestoreReport
+from cave.report import RestoreReport, told_skills
 
 
-def told(event: KernelEnded | Restored | SnapshotFailed) -> str:
+def told(event: KernelEnded | Restored | SkillsOffered | SnapshotFailed) -> str:
     """What a person must know at once; nothing where all is as expected."""
     match event:
         case KernelEnded():
             return told_death(event)
         case Restored():
             return told_return(event)
+        case SkillsOffered():
+            return told_skills(event)
         case SnapshotFailed():
             return f"no snapshot was taken, what cells made is in memory only: {event.reason}"
 

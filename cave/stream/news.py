@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 from cave.events import (
     CellFinished,
+    EffectResult,
     EffectSettled,
     Event,
     KernelEnded,
     OutputLate,
     Recovered,
     Restored,
+    SkillsOffered,
     ValuesDeleted,
     ValuesPut,
 )
 from cave.history import History
 from cave.ports import Death
-from cave.report import RestoreReport
+from cave.report import RestoreReport, told_skills
 from cave.stream.cells import summary
 from cave.stream.facts import describe, lost, one_line
 from cave.turn import clip, plain, text_of
@@ -71,6 +73,14 @@ def _told(history: History, event: Event, *, described: bool = True) -> str:
         case OutputLate():
             text = clip(plain(text_of(event.outputs)).strip("\n"), LATE)
             return f"cell {event.cell} printed after its end: {text}" if text else ""
+        case EffectResult():
+            entries = history.ledger.entries
+            undoing = entries[event.effect]
+            undone = entries[undoing.first.undoes]
+            return (
+                f"the person had effect {undone.id}, {undone.said} of cell {undone.intent.cell}, "
+                f"undone by {undoing.intent.skill}: it does not stand any more"
+            )
         case _:
             return _told_of_death(event)
 
@@ -86,6 +96,8 @@ def _told_of_death(event: Event) -> str:
             return recovered(event)
         case EffectSettled():
             return f"the person said of effect {event.effect}: {event.decision}"
+        case SkillsOffered():
+            return told_skills(event)
         case _:
             return ""
 

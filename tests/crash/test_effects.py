@@ -154,6 +154,46 @@ def once(s: cave.Session) -> None:
     assert not counts
 
 
+UNDO = """
+from cave import failpoints
+from tests.crash import world
+s = cave.open('effects', skills=world.SKILLS)
+(effect,) = s.run({source!r}).raise_for_error().effects
+failpoints.arm({point!r}, 'kill')
+s.undo(effect.id)
+"""
+
+
+@pytest.mark.parametrize("kind", ["pay", "text"])
+def test_a_compensation_happens_once_wherever_it_dies(
+    host: Callable[..., Host],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Undoing is gone on with after kill -9, by its key or by a person's answer; then the effect
+    does not stand, and the outside has been told once."""
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+    points = ("effect.after_intent", "effect.after_call", "effect.after_result")
+    for n, point in enumerate(points):
+        source = f"await text('{n}')" if kind == "text" else f"pay('{n}')"
+        worker = host(UNDO.format(point=point, source=source))
+        assert worker.end(keep=True) == -signal.SIGKILL, worker.rest()
+        s = cave.open("effects", skills=world.SKILLS)
+        (effect,) = s.history[-1].effects
+        for doubt in s.in_doubt:
+            assert (doubt.undoes, kind) == (effect.id, "text")
+            s.settle(doubt.id, "done" if world.was_done(doubt.key) else "not_done")
+        if not s.history[-1].effects[0].undone:
+            s.undo(effect.id)
+        with pytest.raises(cave.ConfigError, match="was undone already"):
+            s.undo(effect.id)
+        portal().call(facade.leave_all())
+    undone = Counter(item for _, skill, item in world.rows() if skill in {"refund", "unsend"})
+    assert undone == Counter({str(n): 1 for n in range(len(points))})
+
+
 def test_a_cell_that_ran_again_is_the_moment_after_it(
     host: Callable[..., Host], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,19 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 @cave.skill(effect="write", runs="host", in_doubt="retry")
+def refund(item: str, result: str, ctx: SkillContext) -> None:
+    """Take a payment back."""
+    assert result == f"pay {item}"
+    do(ctx.idempotency_key, "refund", item, once=True)
+
+
+@cave.skill(effect="write", runs="host")
+async def unsend(item: str, ctx: SkillContext) -> None:
+    """Take a text back."""
+    do(ctx.idempotency_key, "unsend", item)
+
+
+@cave.skill(effect="write", runs="host", in_doubt="retry", undo=refund)
 def pay(item: str, ctx: SkillContext) -> str:
     """Pay at a bank that knows a key which it has seen."""
     return do(ctx.idempotency_key, "pay", item, once=True)
@@ -59,7 +72,7 @@ def mail(item: str, ctx: SkillContext) -> str:
     return do(ctx.idempotency_key, "mail", item)
 
 
-@cave.skill(effect="write", runs="host")
+@cave.skill(effect="write", runs="host", undo="unsend")
 async def text(item: str, ctx: SkillContext) -> str:
     """Text by a service that tells nobody anything: people are asked."""
     return do(ctx.idempotency_key, "text", item)
@@ -84,5 +97,6 @@ def price(item: str) -> str:
     return f"price {item}"
 
 
-SKILLS = [pay, mail, text, stamp, price]
-KINDS = [skill.name for skill in SKILLS]
+_CALLED = [pay, mail, text, stamp, price]
+KINDS = [skill.name for skill in _CALLED]
+SKILLS = [*_CALLED, refund, unsend]
