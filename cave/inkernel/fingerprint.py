@@ -25,7 +25,7 @@ _FIXED = frozenset({type(None), bool, int, float, complex, str, bytes, range, sl
 def of(obj: Any) -> object:
     """The fingerprint of an object: something to compare with `==`. Never raises."""
     kind = type(obj)
-    if kind in _FIXED:
+    if kinds.among(kind, _FIXED):
         return None
     try:
         return _of(obj, kind, 2)
@@ -34,9 +34,9 @@ def of(obj: Any) -> object:
 
 
 def _of(obj: Any, kind: type, depth: int) -> object:
-    if kind in _FIXED:
+    if kinds.among(kind, _FIXED):
         return id(obj)
-    if kind in (list, tuple, set, frozenset):
+    if kinds.is_(kind, list, tuple, set, frozenset):
         return len(obj), _elements(obj, depth)
     if kind is dict:
         return len(obj), _elements(obj, depth), _elements(obj.values(), depth)
@@ -61,7 +61,7 @@ def _elements(items: Any, depth: int) -> object:
     for item in islice(items, ELEMENTS):
         kind = type(item)
         told.append(id(item))
-        if kind not in _FIXED:
+        if not kinds.among(kind, _FIXED):
             told.append(hash(_of(item, kind, depth - 1)))
     return hash(tuple(told))
 

@@ -87,7 +87,7 @@ class Printer:
     def add(self, obj: Any) -> None:
         """Add an object with what it is made of. Raises `Unprintable`."""
         kind = type(obj)
-        if kind in _ATOMS:
+        if kinds.among(kind, _ATOMS):
             self._atom(obj, kind)
             return
         self._nodes -= 1
@@ -147,7 +147,7 @@ class Printer:
         chosen: Any = items if isinstance(items, (list, tuple)) else list(items)
         if count > most:
             chosen = [*chosen[:64], *chosen[:: count // most + 1], *chosen[-64:]]
-        found = set(map(type, chosen))
+        found = kinds.sorts(chosen)
         if found <= _ATOMS and self._fit(chosen, found):
             self.write("plain", marshal.dumps(list(chosen), 2))
             return
@@ -163,10 +163,10 @@ class Printer:
         chosen = chosen if len(chosen) <= most else chosen[:: len(chosen) // most + 1]
         for row in chosen:
             values = row.values() if type(row) is dict else row
-            found = set(map(type, values))
+            found = kinds.sorts(values)
             if len(row) > ELEMENTS or not found <= _ATOMS or not self._fit(values, found):
                 return False
-            if type(row) is dict and set(map(type, row)) != {str} and row:
+            if type(row) is dict and kinds.sorts(row) != {str} and row:
                 return False
         self.write("rows", marshal.dumps(chosen, 2))
         return True
@@ -190,7 +190,7 @@ class Printer:
         self.write(tag, b"%d" % len(items))
         prints = []
         for item in items:
-            if type(item) in _ATOMS:
+            if kinds.among(type(item), _ATOMS):
                 prints.append(b"%08x" % zlib.crc32(marshal.dumps(item, 2)))
             else:
                 self._nodes -= 1
@@ -204,7 +204,7 @@ class Printer:
 
     def _part(self, obj: Any, kind: type) -> None:
         for base in kinds.mro(kind):
-            known = _KNOWN.get(base)
+            known = _KNOWN.get(base) if kinds.plain(base) else None
             if known is not None:
                 known(self, obj)
                 if base is not kind and base not in _WHOLE:

@@ -14,6 +14,7 @@ import types
 import typing
 from typing import Any
 
+from .. import kinds
 from .frozen import frozen
 from .reading import current
 from .rules import rule
@@ -32,25 +33,29 @@ def left_out(kind: type) -> set[str]:
     """Attributes that are code of a library's own, which `complete` finds there again."""
     return {
         name
-        for name, value in vars(kind).items()
-        if isinstance(found := getattr(value, "__func__", value), types.FunctionType)
+        for name, value in list(kinds.space(kind).items())
+        if type(found := _function(value)) is types.FunctionType
         and (found.__globals__ is vars(typing) or found is getattr(dataclasses, "_replace", None))
     }
 
 
+def _function(value: Any) -> Any:
+    return value.__func__ if kinds.is_(type(value), staticmethod, classmethod) else value
+
+
 def parameters(kind: type) -> dict[str, Any] | None:
     """What a dataclass was made with, in words of its decorator."""
-    found = vars(kind).get("__dataclass_params__")
+    found = kinds.space(kind).get("__dataclass_params__")
     if found is None:
         return None
     known = {name: getattr(found, name, None) for name in _PARAMETERS}
-    known["match_args"] = "__match_args__" in vars(kind)
+    known["match_args"] = "__match_args__" in kinds.space(kind)
     return {name: value for name, value in known.items() if value is not None}
 
 
 def complete(made: Any, state: dict[str, Any]) -> None:
     """Give a class what was left out of its attributes."""
-    if state.get("_is_protocol"):
+    if state.get("_is_protocol") is True:
         typing.Protocol.__init_subclass__.__func__(made)  # type: ignore[attr-defined]
     if "__dataclass_params__" in state and hasattr(dataclasses, "_replace"):
         type.__setattr__(made, "__replace__", dataclasses._replace)

@@ -15,6 +15,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from .. import kinds
 from ..byvalue import Sink
 from . import nans, strings
 from .frozen import frozen
@@ -66,12 +67,12 @@ def _write(flat: Any) -> Any:
         texts = strings.reduce(flat)
         return None if texts is None else (make_strings, texts)
     values, places = _distinct(flat)
-    kinds = set(map(type, values))
-    if not kinds <= _PLAIN:
+    found = kinds.sorts(values)
+    if not found <= _PLAIN:
         return None
-    if places is None and (texts := strings.reduce(flat, kinds)) is not None:
+    if places is None and (texts := strings.reduce(flat, found)) is not None:
         return make_strings, texts
-    if float in kinds and (where := nans.foreign(values)):
+    if float in found and (where := nans.foreign(values)):
         own = tuple(values[at] for at in where)
         for at in where:
             values[at] = 0.0

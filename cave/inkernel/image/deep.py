@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isnan
 from typing import Any
 
+from .. import kinds
 from . import nans
 from .frozen import frozen
 from .makers import preset, set_state
@@ -26,10 +27,11 @@ from .reading import current
 MAGIC = b"cave deep 1\n"
 _BITS = 12
 """Of a persistent id, for the index of how it is made; 0 for what is there already."""
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type(...)})
+_ATOMS = frozenset(map(id, (type(None), bool, int, float, complex, str, bytes, type(...))))
+"""Ids of types, as of `_EMPTY`: a type of the session may have a hash of its own."""
 _WITH_SETTER = 6
 """Length of a reduced object that says how it is filled."""
-_EMPTY = frozenset({list, dict, set})
+_EMPTY = frozenset(map(id, (list, dict, set)))
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 
 
@@ -47,7 +49,7 @@ class DeepPickler(Pickler):
         """What to dump: all records, beginning with the roots."""
         self._pids: dict[int, Any] = {}
         self._makers: dict[Any, int] = {}
-        self._easy: dict[type, Any] = {}
+        self._easy: dict[int, Any] = {}
         self._queue: deque[tuple[int, Any, Any]] = deque()
         self._flat: dict[int, Any] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
@@ -61,7 +63,7 @@ class DeepPickler(Pickler):
     def persistent_id(self, obj: Any) -> Any:  # noqa: PLR0911 (called for every object)
         """Number and making of an object that has a record; None for what goes in place."""
         kind = type(obj)
-        if kind in _ATOMS:
+        if id(kind) in _ATOMS:
             return None if kind is not float or not isnan(obj) else self._nan(obj)
         if self.known and (place := self._preset.get(id(obj))) is not None:
             return -1 - place
@@ -71,19 +73,19 @@ class DeepPickler(Pickler):
         if id(obj) in self._flat or kind is tuple or id(obj) in self._reduced:
             return None
         self.seen.append(obj)
-        if kind in _EMPTY:
+        if id(kind) in _EMPTY:
             return self._number(obj, kind, (), None)
-        easy = self._easy.get(kind)
+        easy = self._easy.get(id(kind))
         if easy is not None and not self.refused:
             return self._number(obj, easy[0], easy[1], _newobj)
-        if kind.__module__ == __name__ or kind is pickle.PickleBuffer:
+        if kinds.module(kind) == __name__ or kind is pickle.PickleBuffer:
             return None
-        if issubclass(kind, type) and not (self.inline and self.definitions.is_definition(obj)):
+        if kinds.derives(kind, type) and not (self.inline and self.definitions.is_definition(obj)):
             return None
         reduced = super().reducer_override(obj)
         if _fillable(obj, reduced):
             if type(reduced[2]) is dict and self.plain(kind):
-                self._easy[kind] = reduced[:2]
+                self._easy[id(kind)] = reduced[:2]
             return self._number(obj, reduced[0], reduced[1], reduced)
         self._reduced[id(obj)] = obj, reduced
         if isinstance(reduced, tuple):
@@ -113,15 +115,15 @@ class DeepPickler(Pickler):
         for part in args:
             if type(part) is tuple:
                 self._given(part)
-            elif type(part) in _EMPTY and id(part) not in self._pids:
+            elif id(type(part)) in _EMPTY and id(part) not in self._pids:
                 self._plain(part)
 
     def _number(self, obj: Any, maker: Any, args: tuple[Any, ...], reduced: Any) -> Any:
         """The first of its making says how in full, later ones where to look."""
         number = len(self._pids) + 1
         try:
-            key: Any = (maker, args)
-            index = self._makers.get(key)
+            key: Any = (maker, args) if all(map(_is_key, args)) else None
+            index = None if key is None else self._makers.get(key)
         except TypeError:  # what cannot be hashed is made once
             key = index = None
         known = number << _BITS | (index or 0)
@@ -205,7 +207,7 @@ class DeepPickler(Pickler):
         stack = [(part, False) for part in parts if type(part) is tuple]
         while stack:
             found, opened = stack.pop()
-            if id(found) in self._pids or all(type(part) in _ATOMS for part in found):
+            if id(found) in self._pids or all(id(type(part)) in _ATOMS for part in found):
                 continue
             if opened:
                 number = len(self._pids) + 1
@@ -226,8 +228,15 @@ def _fillable(obj: Any, reduced: Any) -> bool:
     kind = type(obj)
     if len(reduced) == _WITH_SETTER and reduced[2] is not None:  # a rule: an empty object first
         return True
-    plain = all(type(part) in _ATOMS or isinstance(part, type) for part in reduced[1])
+    plain = all(id(type(part)) in _ATOMS or kinds.of(part, type) for part in reduced[1])
     return reduced[0] is kind and plain
+
+
+def _is_key(part: Any) -> bool:
+    """Whether nobody's code is asked for its hash: classes and plain values."""
+    if kinds.of(part, type):
+        return kinds.plain(part)
+    return all(map(_is_key, part)) if type(part) is tuple else id(type(part)) in _ATOMS
 
 
 class _Records:
@@ -319,13 +328,13 @@ def complete(flow: Iterable[Any], failed: Callable[[Any, Exception], None]) -> d
         obj = made[number]
         if type(obj) is list:
             obj.extend(payload)
-        elif type(obj) is dict and _ATOMS.issuperset(map(type, payload)):
+        elif type(obj) is dict and _ATOMS.issuperset(map(id, map(type, payload))):
             obj.update(payload)
         else:
-            (hashed if type(obj) in _EMPTY else states).append((obj, payload))
+            (hashed if id(type(obj)) in _EMPTY else states).append((obj, payload))
     for obj, payload in (*reversed(states), *reversed(hashed)):
         try:
-            if type(obj) in _EMPTY:
+            if id(type(obj)) in _EMPTY:
                 obj.update(payload)
             elif type(payload) is dict:
                 _fill(obj, payload, None, None, None)

@@ -14,12 +14,15 @@ import types
 import typing
 import uuid
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 from .. import kinds
 from .frozen import MODULE
 
 MAIN = "__main__"
+_ALONE = 2
+"""References to an object that only the one who asks has."""
 _KEYED = (types.FunctionType, types.ModuleType)
 _TYPING = tuple(
     getattr(typing, name)
@@ -36,11 +39,13 @@ class Definitions:
         self._keys: dict[int, tuple[Any, str]] = {}
         self._found: dict[str, Any] = {}
         self._held: list[Any] = []
+        self._passing: dict[str, Any] = {}
+        """What was referred to since `keep`, and what nobody else has of it."""
 
     def is_definition(self, obj: object) -> bool:
         """Whether another process can have it only from a snapshot."""
         kind = type(obj)
-        if not (issubclass(kind, type) or kind in _KEYED or kind in _TYPING):
+        if not kinds.derives(kind, type) and not kinds.is_(kind, *_KEYED, *_TYPING):
             return False
         return id(obj) in self._keys or not findable(obj)
 
@@ -61,6 +66,20 @@ class Definitions:
     def settle(self) -> None:
         """Hold no longer what was read: the variables that needed it are there by now."""
         self._held.clear()
+
+    def refer(self, obj: object) -> str:
+        """The key of a definition that is referred to; an object may have made it for that."""
+        key = self.key_of(obj)
+        self._passing[key] = obj
+        return key
+
+    def keep(self, used: Collection[str]) -> None:
+        """Hold what nobody else has of the definitions that are used, and nothing more."""
+        passing, self._passing = self._passing, {}
+        while passing:
+            key, obj = passing.popitem()
+            if key in used and sys.getrefcount(obj) <= _ALONE:
+                self._passing[key] = obj
 
     def add(self, key: str, obj: object, *, hold: bool = False) -> None:
         """Give a definition its key; what a stream brings is held until all is read."""

@@ -179,8 +179,10 @@ def _read(
             found = reader.read(group.stream, made.views, world)
     except KeyboardInterrupt:
         return _lost(group.names, "reading it took too long and was stopped", notes)
-    notes += [note for note in found.notes if note.name]  # others are of all the missing
     missing = [name for name in group.names if name not in found.roots]
+    for note in found.notes if not missing else ():  # else they are of all the missing
+        note.name = note.name or next((n for n in group.names if ":" not in n), note.type)
+    notes += [note for note in found.notes if note.name]
     why = next((note.reason for note in found.notes), "it was not in its stream")
     return {**found.roots, **_lost(missing, why, notes)}
 

@@ -23,11 +23,10 @@ from ..byvalue import (
     _NAMELESS,
     _SENTINELS,
     _TYPES,
-    _class_state,
     _enum_state,
     _names,
 )
-from . import again, source
+from . import again, quiet, source
 from .definitions import MAIN, findable, importable
 from .frozen import MODULE
 from .makers import (
@@ -52,6 +51,7 @@ from .makers import (
     make_method,
     make_module,
     make_typing,
+    of_module,
     set_module,
     update_dict,
 )
@@ -236,39 +236,62 @@ def _typing_parts(obj: Any, kind: str) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 def reduce_class(pickler: Pickler, obj: type) -> Any:
     """A class: by name where another process finds it, else by key or by value."""
-    if kinds.module(obj) == "builtins":
+    if kinds.module(obj) == "builtins" and type(obj) is type:
         if obj in _NAMELESS:
             return type, (_NAMELESS[obj],)
         if obj in _TYPES:
             return getattr, (types, _TYPES[obj])
     if findable(obj):
-        pickler.from_library(obj.__module__)
-        return obj.__qualname__
-    if issubclass(obj, _C_DATA):
+        pickler.from_library(kinds.module(obj))
+        if quiet.is_not_asked(obj):
+            return of_module, (kinds.module(obj), kinds.qualname(obj))
+        return kinds.qualname(obj)
+    if kinds.derives(obj, _C_DATA):
         return _reduce_c_type(pickler, obj)
-    if obj.__flags__ & _FIXED or not obj.__flags__ & _HEAP:
+    if kinds.flags(obj) & _FIXED or not kinds.flags(obj) & _HEAP:
         raise Refused("it is a type of compiled code, which no module has by its name")
     if not pickler.inline:
         return pickler.reference(obj)
     key = pickler.definitions.key_of(obj)
     pickler.provides.add(key)
-    head = {"__module__": obj.__module__, "__qualname__": obj.__qualname__}
-    if issubclass(obj, enum.Enum):
+    head = {"__module__": kinds.module(obj), "__qualname__": kinds.qualname(obj)}
+    if kinds.derives(obj, enum.Enum):
         return _reduce_enum(obj, key, head)
     for early in ("__slots__", "__orig_bases__"):
-        if early in obj.__dict__:
-            head[early] = obj.__dict__[early]
+        if early in kinds.space(obj):
+            head[early] = kinds.space(obj)[early]
     state = _class_state(obj)
+    if type(given := kinds.space(obj).get("__module__", "")) is not str:
+        state["__module__"] = given
     state.pop("__slotnames__", None)
     for name in again.left_out(obj):
         state.pop(name, None)
     state["<version>"] = source.MAGIC, again.parameters(obj)
-    if isinstance(obj, abc.ABCMeta):
+    if kinds.of(obj, abc.ABCMeta):
         state.update(_registered(obj))
     if joined := _joined(pickler, obj):
         state["<registered in>"] = joined
-    args = (key, type(obj), obj.__name__, obj.__bases__, head)
+    args = (key, type(obj), kinds.name(obj), kinds.bases(obj), head)
     return make_class, args, state, None, None, fill_class
+
+
+_OWN = frozenset({"__module__", "_abc_impl", "__slots__"})
+
+
+def _class_state(obj: type) -> dict[str, Any]:
+    """Attributes of a class, but for those that it has from its making."""
+    return {
+        name: value
+        for name, value in list(kinds.space(obj).items())
+        if name not in _OWN and not _is_slot(obj, value)
+    }
+
+
+def _is_slot(obj: type, value: Any) -> bool:
+    kind = type(value)
+    return (
+        kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType
+    ) and value.__objclass__ is obj
 
 
 _C_DATA = ctypes.c_int.__mro__[-2]
@@ -298,7 +321,7 @@ def _reduce_c_type(pickler: Pickler, obj: Any) -> Any:
     return make_c_class, args, (early, rest), None, None, fill_c_class
 
 
-def _registered(obj: abc.ABCMeta) -> dict[str, Any]:
+def _registered(obj: type) -> dict[str, Any]:
     """Classes that were registered as virtual subclasses."""
     found = [ref() for ref in abc._get_dump(obj)[0]]  # type: ignore[attr-defined]
     subs = [sub for sub in found if sub is not None]

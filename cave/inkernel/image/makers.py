@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from .. import kinds
 from . import again, source
 from .frozen import frozen
 from .reading import current
@@ -140,22 +141,24 @@ def _new_class(meta: type, name: str, bases: tuple[type, ...], space: dict[str, 
 
 def _maker(meta: type) -> type | None:
     """Which metaclass of Python's own makes the class, so that nobody's code runs again."""
-    if meta.__module__ not in ("__main__", *_MACHINERY) and sys.modules.get(meta.__module__):
+    module = kinds.module(meta)
+    if module not in ("__main__", *_MACHINERY) and sys.modules.get(module):
         return None
-    return next(kind for kind in meta.__mro__ if kind in (enum.EnumMeta, abc.ABCMeta, type))
+    python = (enum.EnumMeta, abc.ABCMeta, type)
+    return next(kind for kind in kinds.mro(meta) if kinds.is_(kind, *python))
 
 
 class _Hushed:
     """No base is told of a class that is made again."""
 
     def __init__(self, bases: tuple[type, ...]) -> None:
-        found = {id(kind): kind for base in bases for kind in base.__mro__ if _announces(kind)}
+        found = {id(kind): kind for base in bases for kind in kinds.mro(base) if _announces(kind)}
         self._bases = list(found.values())
         self._held: list[tuple[type, Any]] = []
 
     def __enter__(self) -> None:
         for kind in self._bases:
-            self._held.append((kind, vars(kind)["__init_subclass__"]))
+            self._held.append((kind, kinds.space(kind)["__init_subclass__"]))
             type.__setattr__(kind, "__init_subclass__", classmethod(_silence))
 
     def __exit__(self, *_: object) -> None:
@@ -169,9 +172,11 @@ def _silence(_cls: type, /, **_options: object) -> None:
 
 def _announces(kind: type) -> bool:
     """Whether a class that is not Python's own has an `__init_subclass__`."""
-    return "__init_subclass__" in vars(kind) and kind.__module__ not in _MACHINERY and bool(
-        kind.__flags__ & _HEAP
-    )  # fmt: skip
+    return (
+        "__init_subclass__" in kinds.space(kind)
+        and kinds.module(kind) not in _MACHINERY
+        and bool(kinds.flags(kind) & _HEAP)
+    )
 
 
 @frozen
@@ -183,11 +188,28 @@ def fill_class(made: type, state: dict[str, Any]) -> None:
         abc.ABCMeta.register(base, made)
     magic, given = state.pop("<version>", (source.MAGIC, None))
     for name, value in state.items():
-        if made.__dict__.get(name) is not value:
-            type.__setattr__(made, name, value)
+        if kinds.space(made).get(name) is not value:
+            _give(made, name, value)
     again.complete(made, state)
     if magic != source.MAGIC:
         again.generate(made, given)
+
+
+def _give(made: type, name: str, value: Any) -> None:
+    """Give a class an attribute; past its metaclass, where that has one of the name itself."""
+    if name in _OF_TYPE or not _data(kinds.find(type(made), name)):
+        type.__setattr__(made, name, value)
+    else:
+        kinds.put(made, name, value)
+
+
+_OF_TYPE = frozenset({"__module__", "__doc__", "__annotations__", "__abstractmethods__",
+                      "__type_params__", "__annotate__"})  # fmt: skip
+"""What `type` keeps in the dict of a class, though it is asked for it."""
+
+
+def _data(found: Any) -> bool:
+    return found is not None and kinds.find(type(found), "__set__") is not None
 
 
 @frozen
@@ -205,7 +227,7 @@ def fill_c_class(made: type, state: tuple[list[tuple[str, Any]], dict[str, Any]]
     for name, value in early:
         setattr(made, name, value)
     for name, value in rest.items():
-        type.__setattr__(made, name, value)
+        setattr(made, name, value)  # their metaclass lets nobody pass it by
 
 
 @frozen
@@ -327,7 +349,7 @@ def fill_past(made: Any, state: Any) -> None:
     """Give an object its attributes past its own `__getattr__` and `__setattr__`."""
     attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     if attributes:
-        object.__getattribute__(made, "__dict__").update(attributes)
+        kinds.attributes(made).update(attributes)  # type: ignore[union-attr]
     for name, value in (slots or {}).items():
         object.__setattr__(made, name, value)
 
@@ -335,7 +357,7 @@ def fill_past(made: Any, state: Any) -> None:
 @frozen
 def adopt_dict(made: Any, state: dict[str, Any]) -> None:
     """Its attributes are this dict, which others have as well."""
-    object.__setattr__(made, "__dict__", state)
+    kinds.adopt(made, state)
 
 
 @frozen
@@ -343,13 +365,16 @@ def adopt_itself(made: Any, pairs: list[tuple[Any, Any]]) -> None:
     """A dict whose attributes are its own entries."""
     for key, value in pairs:
         dict.__setitem__(made, key, value)
-    object.__setattr__(made, "__dict__", made)
+    kinds.adopt(made, made)
 
 
 @frozen
 def of_module(module: str, name: str) -> Any:
     """What a module has under that name."""
-    return getattr(importlib.import_module(module), name)
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def preset() -> tuple[Any, ...]:

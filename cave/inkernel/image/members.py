@@ -84,7 +84,7 @@ def _is_unequal(obj: Any) -> bool:
     """Whether it matters which one it is, of those that are written alike."""
     try:
         return not bool(obj == obj)  # noqa: PLR0124 (a NaN)
-    except ArithmeticError:  # one that signals
+    except Exception:  # a number that signals, or a class with equality of its own
         return True
 
 

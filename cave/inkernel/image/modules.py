@@ -99,7 +99,7 @@ class Modules:
 
     def _local(self, name: str) -> Local | None:
         module: Any = sys.modules.get(name)
-        if not issubclass(type(module), types.ModuleType) or name == "__main__":
+        if not kinds.of(module, types.ModuleType) or name == "__main__":
             return None
         space = _space(module)
         file = space.get("__file__")
@@ -190,7 +190,7 @@ def apply(loaded: Mapping[str, Any], stay: set[str]) -> list[Any]:
     if SOURCES not in stay:
         _compare(loaded.get(SOURCES))
     for root, value in loaded.items():
-        if root.startswith(_PREFIX) and not isinstance(value, Lost):
+        if root.startswith(_PREFIX) and type(value) is not Lost:
             name, _, key = root[len(_PREFIX) :].partition(":")
             if (module := _imported(name)) is not None:
                 _space(module)[key] = value

@@ -19,6 +19,7 @@ from .frozen import frozen
 from .makers import fill_past
 
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
+_CALL = kinds.space(type)["__call__"]
 _STATE: Any = getattr(dataclasses, "_dataclass_getstate", None)
 
 
@@ -26,7 +27,7 @@ def has_own_ways(kind: type) -> bool:
     """Whether `reduced` may have to change what objects of the type are reduced to."""
     speaks = _speaks(kind, "__reduce_ex__", "__reduce__")
     return (
-        type(kind.__new__) is types.FunctionType
+        type(_new(kind)) is types.FunctionType
         or _inherits_state(kind)
         or (speaks is not None and not findable(kind))
     )
@@ -35,7 +36,7 @@ def has_own_ways(kind: type) -> bool:
 def reduced(obj: Any, found: Any) -> Any:
     """What the object was reduced to, for the constructor that it was meant for."""
     kind = type(obj)
-    if not isinstance(found, tuple) or type(kind).__call__ is not type.__call__:
+    if type(found) is not tuple or kinds.find(type(kind), "__call__") is not _CALL:
         return found
     if found[0] is _newobj:
         if _inherits_state(kind):
@@ -93,7 +94,7 @@ def _meant(kind: type, speaks: type | None, *names: str) -> type | None:
 
 def _refuses(kind: type, count: int) -> bool:
     """Whether `__new__` does not take so many arguments."""
-    new = kind.__new__
+    new = _new(kind)
     if type(new) is not types.FunctionType:
         return False
     code, given = new.__code__, count + 1
@@ -103,12 +104,18 @@ def _refuses(kind: type, count: int) -> bool:
     return given < needed or many or any(name not in (new.__kwdefaults__ or {}) for name in names)
 
 
+def _new(kind: type) -> Any:
+    """What makes objects of a type; a function for one of Python."""
+    found = kinds.find(kind, "__new__")
+    return found.__func__ if type(found) is staticmethod else found
+
+
 def _makes(kind: type) -> bool:
     return type(kinds.space(kind).get("__new__")) is types.BuiltinFunctionType
 
 
 def _inherits_state(kind: type) -> bool:
     """Whether a dataclass with slots says what its own fields are, of a class that has more."""
-    if _STATE is None or getattr(kind, "__getstate__", None) is not _STATE:
+    if _STATE is None or kinds.find(kind, "__getstate__") is not _STATE:
         return False
     return "__getstate__" not in kinds.space(kind)

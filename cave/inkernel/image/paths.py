@@ -87,20 +87,15 @@ def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
     elif kinds.derives(kind, tuple):
         for index, value in enumerate(tuple.__iter__(obj)):
             yield f"[{index}]", value
-    elif kind in (set, frozenset):
+    elif kinds.is_(kind, set, frozenset):
         for value in obj:
             yield "{}", value
     elif kind is types.MethodType:
         yield ".__self__", obj.__self__
     for name, value in list((kinds.attributes(obj) or {}).items()):
         yield f".{name}", value
-    for base in kinds.mro(kind):
-        for name, slot in list(kinds.space(base).items()):
-            if type(slot) is types.MemberDescriptorType and base.__module__ != "builtins":
-                try:
-                    yield f".{name}", slot.__get__(obj)
-                except AttributeError:
-                    continue
+    for name, value in kinds.slots(obj):
+        yield f".{name}", value
 
 
 def _short(key: Any) -> str:

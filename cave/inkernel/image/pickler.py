@@ -22,7 +22,7 @@ from typing import Any
 from .. import kinds
 from ..byvalue import Sink
 from ..codec import uncollected
-from . import members, nans, natives, rules
+from . import members, nans, natives, quiet, rules
 from .definitions import Definitions, findable
 from .frozen import MODULE
 from .lost import Lost, make_lost
@@ -43,9 +43,11 @@ LARGE = 64 << 10
 _RETRIES = 6
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 _EMPTY = ((), (None,), (None, None))
+_MAKES = (_newobj, natives.make_native)
 KEPT = frozenset({"random", "os", "matplotlib", "pandas", "numpy", "warnings", "logging", "sys"})
 """Libraries whose own state is kept beside the namespace (see `hidden`)."""
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
+_MORE_WAYS = ("__getnewargs__", "__getnewargs_ex__", "__setstate__")
 _OWN_WAYS = ("__getattr__", "__getattribute__", "__setattr__")
 _UNHELD = 3
 """References to the `__dict__` of an object: its own, a reduced object's, and the asking."""
@@ -195,13 +197,9 @@ class Pickler(pickle.Pickler):
         if library not in ("builtins", "__main__"):
             self.libraries.add(library)
         found = rules.find(kind)
+        ordinary = _way(kind)
         if found is None and (singles := _singles(kind)):
-            return _single(singles)
-        ordinary = _class if issubclass(kind, type) else _ordinary
-        if ordinary is _ordinary and _answers(kind):
-            ordinary = _past
-        if ordinary is not _class and natives.has_own_ways(kind):
-            ordinary = _native
+            return _single(singles, ordinary)
         if found is None:
             return ordinary
         ruled = found
@@ -217,11 +215,9 @@ class Pickler(pickle.Pickler):
         return (
             self._handlers.get(id(kind)) is _ordinary
             and _registered(kind) is None
-            and all(getattr(kind, name) is getattr(object, name) for name in _WAYS)
-            and not hasattr(kind, "__getnewargs__")
-            and not hasattr(kind, "__getnewargs_ex__")
-            and not hasattr(kind, "__setstate__")
-            and not issubclass(kind, list | dict)
+            and all(kinds.find(kind, name) is kinds.space(object)[name] for name in _WAYS)
+            and all(kinds.find(kind, name) is None for name in _MORE_WAYS)
+            and not any(kinds.derives(kind, base) for base in (list, dict))
             and not any("__slots__" in vars(base) for base in kinds.mro(kind))
         )
 
@@ -244,7 +240,7 @@ class Pickler(pickle.Pickler):
 
     def reference(self, obj: Any) -> Any:
         """A definition, from a stream that does not bring it."""
-        key = self.definitions.key_of(obj)
+        key = self.definitions.refer(obj)
         self.uses.add(key)
         return definition, (key,)
 
@@ -307,11 +303,13 @@ _KINDS = 2000
 _known_singles: dict[int, tuple[type, tuple[int, ...], dict[int, tuple[str, str]]]] = {}
 
 
-def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any]:
+def _single(
+    singles: dict[int, tuple[str, str]], ordinary: Callable[[Pickler, Any], Any]
+) -> Callable[[Pickler, Any], Any]:
     """The object of a module is the module's; with what it holds only where that is kept."""
 
     def handler(pickler: Pickler, obj: Any) -> Any:
-        reduced = _ordinary(pickler, obj)
+        reduced = ordinary(pickler, obj)
         place = singles.get(id(obj))
         if place is None or not isinstance(reduced, tuple):
             return reduced
@@ -328,6 +326,17 @@ def _single(singles: dict[int, tuple[str, str]]) -> Callable[[Pickler, Any], Any
     return handler
 
 
+def _way(kind: type) -> Callable[[Pickler, Any], Any]:
+    """How objects of a type are written that has no rule."""
+    if kinds.derives(kind, type):
+        return _class
+    if _registered(kind) is None and quiet.wanted(kind):
+        return _quiet
+    if natives.has_own_ways(kind):
+        return _native
+    return _past if _answers(kind) else _ordinary
+
+
 def _class(pickler: Pickler, obj: type) -> Any:
     return pickler_classes().reduce_class(pickler, obj)
 
@@ -340,10 +349,9 @@ def pickler_classes() -> Any:
 
 
 def _registered(kind: type) -> Any:
-    try:
-        return copyreg.dispatch_table.get(kind)
-    except Exception:  # a metaclass whose classes cannot be hashed
-        return None
+    if kinds.find(type(kind), "__hash__") is not kinds.space(object)["__hash__"]:
+        return None  # the hash of its metaclass is not to be asked
+    return copyreg.dispatch_table.get(kind)
 
 
 def _ordinary(pickler: Pickler, obj: Any) -> Any:
@@ -351,8 +359,7 @@ def _ordinary(pickler: Pickler, obj: Any) -> Any:
     kind = type(obj)
     reducer = _registered(kind)
     if reducer is None:
-        ways: Any = kind
-        reduced = ways.__reduce_ex__(obj, 5)
+        reduced = kinds.find(kind, "__reduce_ex__").__get__(obj, kind)(5)
     else:
         reduced = reducer(obj)
     if isinstance(reduced, str):
@@ -365,7 +372,7 @@ def _ordinary(pickler: Pickler, obj: Any) -> Any:
         raise Refused("its __reduce__ gives no callable with a tuple of arguments")
     if len(reduced) > 2 and reduced[2] is not None:
         state = reduced[2]
-        if state is obj and isinstance(obj, dict):
+        if state is obj and kinds.derives(kind, dict):
             pairs = list(reduced[4]) if len(reduced) > 4 and reduced[4] else []
             return (*reduced[:2], pairs, None, None, adopt_itself)
         if type(state) is dict and sys.getrefcount(state) > _UNHELD + 1:
@@ -387,13 +394,20 @@ def _held(pickler: Pickler, obj: Any, reduced: Any) -> Any:
         for holder in gc.get_referrers(state)
     ):
         return reduced
-    plain = reduced[0] is _newobj and (len(reduced) == 3 or reduced[3:5] in _EMPTY)
-    if plain and not hasattr(type(obj), "__setstate__"):
+    plain = reduced[0] in _MAKES and (len(reduced) == 3 or reduced[3:5] in _EMPTY)
+    if plain and kinds.find(type(obj), "__setstate__") is None:
         return (*reduced[:3], None, None, adopt_dict)
     kind = rules.full_name(type(obj))
     pickler.rebuilt(
         obj, f"the attributes of a {kind} were held as a dict as well, now apart from it"
     )
+    return reduced
+
+
+def _quiet(pickler: Pickler, obj: Any) -> Any:
+    reduced = quiet.reduced(obj)
+    if len(reduced) > 2 and type(reduced[2]) is dict and sys.getrefcount(reduced[2]) > _UNHELD:
+        return _held(pickler, obj, reduced)
     return reduced
 
 

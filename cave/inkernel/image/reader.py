@@ -19,6 +19,7 @@ from .. import kinds
 from ..codec import uncollected
 from . import deep, nans, paths, ready
 from .definitions import Definitions
+from .frozen import MODULE
 from .lost import Lost
 from .makers import preset
 from .pickler import PRESET_MAGIC, Note, why
@@ -162,6 +163,7 @@ class Careful(pickle._Unpickler):
     """Pickle's unpickler, each step of which may fail by itself."""
 
     memo: dict[int, Any]
+    stack: list[Any]
 
     def __init__(self, file: io.BytesIO, *, buffers: Iterator[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
@@ -194,6 +196,23 @@ class Careful(pickle._Unpickler):
         except Exception as error:
             return self._lose(f"{module_name}.{global_name}", error)
 
+    def not_filled(self, made: Any, error: BaseException) -> None:
+        """An object does not take its state: it is Lost; a class stays, without what it lacks."""
+        if type(made) is Lost:
+            return
+        if kinds.derives(type(made), type):
+            self.notes.append(Note("lost", "", _kind(made), f"its content: {why(error)}"))
+            self.losses.append((made, self.notes[-1]))
+        else:
+            self.replace(made, self._lose(_kind(made), error))
+
+    def replace(self, made: Any, lost: Lost) -> None:
+        """Let a placeholder be what was made, which is the last on the stack."""
+        self.stack[-1] = lost
+        for key, value in self.memo.items():
+            if value is made:
+                self.memo[key] = lost
+
     def _lose(self, kind: str, error: BaseException) -> Lost:
         reason = f"it cannot be read: {why(error)}"
         if (found := getattr(error, "lost", None)) is not None:
@@ -218,7 +237,7 @@ class CarefulDeep(deep.Making, Careful):
         except Exception as error:
             return self._lose(_kind(args[0] if args else maker), error)
 
-    def not_filled(self, made: Any, error: Exception) -> None:
+    def not_filled(self, made: Any, error: BaseException) -> None:
         """An object does not take its state, and stays empty: too many may refer to it."""
         if type(made) is not Lost:
             self.notes.append(Note("lost", "", _kind(made), f"its content: {why(error)}"))
@@ -248,6 +267,10 @@ def _step(name: str, takes: int) -> Callable[[Any], None]:
             raise
         except BaseException as error:
             del self.stack[size - takes :]
+            if _fills(self, given):
+                self.not_filled(given[1][0], error)
+                self.stack.append(None)
+                return
             lost = next((entry for entry in given if type(entry) is Lost), None)
             if isinstance(error, LostWith) and lost is not None:
                 self.stack.append(lost)
@@ -255,6 +278,14 @@ def _step(name: str, takes: int) -> Callable[[Any], None]:
                 self.stack.append(self._lose(_kind(given[0]), error))
 
     return step
+
+
+def _fills(self: Any, given: list[Any]) -> bool:
+    """Whether a call was to give an object its state, which is on the stack below the call."""
+    args = given[1]
+    if not self.stack or type(args) is not tuple or not args or args[0] is not self.stack[-1]:
+        return False
+    return type(given[0]) is types.FunctionType and given[0].__module__ == MODULE
 
 
 class LostWith(Exception):
@@ -278,11 +309,7 @@ def _build(self: Any) -> None:
     except BaseException as error:
         while self.stack[-1] is not made:
             self.stack.pop()
-        lost = self._lose(_kind(made), error)
-        self.stack[-1] = lost
-        for key, value in self.memo.items():
-            if value is made:
-                self.memo[key] = lost
+        self.replace(made, self._lose(_kind(made), error))
     del state
 
 

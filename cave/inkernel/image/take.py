@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import facts
-from . import definitions, hashes, pickler, roots, touch
+from . import definitions, hashes, pickler, roots, rules, touch
 from .buffers import Buffers, Seen, address_of
 from .groups import Group, Ids, Namer
 from .lost import Lost
@@ -193,9 +193,10 @@ class Taker:
         self.held = {
             name: value
             for name, value in found.items()
-            if (type(value) in FIXED and not _is_long(value)) or name.startswith(_KEPT)
+            if (id(type(value)) in FIXED and not _is_long(value)) or name.startswith(_KEPT)
         }
         self.buffers.keep({b.id for group in self.groups.values() for b in group.buffers})
+        self.world.keep({key for group in self.groups.values() for key in group.uses})
 
     def rebound(self, found: Mapping[str, Any]) -> set[str]:
         """Names that are new, or bound to another object than at the last image."""
@@ -287,11 +288,8 @@ def _order(taken: TakenGroup) -> tuple[bool, bool, int]:
 
 
 def _is_long(value: Any) -> bool:
-    return type(value) in (str, bytes) and len(value) > _LONG
+    return (type(value) is str or type(value) is bytes) and len(value) > _LONG
 
 
 def _type(value: Any) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else (
-        f"{kind.__module__}.{kind.__qualname__}"
-    )  # fmt: skip
+    return rules.full_name(type(value)).removeprefix("builtins.")

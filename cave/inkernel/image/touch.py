@@ -104,7 +104,7 @@ def _of_member(member: Any) -> Iterator[str]:
     kind = type(member)
     if kind is types.FunctionType:
         yield from names(member.__code__)
-    elif kind in (staticmethod, classmethod):
+    elif kind is staticmethod or kind is classmethod:
         yield from _of_member(member.__func__)
     elif kind is property:
         for part in (member.fget, member.fset, member.fdel):

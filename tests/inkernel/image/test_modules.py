@@ -110,9 +110,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             assert [n for n in notes if n[0] == 'changed' and 'conf' in n[3]]
             """,
             "answers by its own code": """
-            lost = {n[1] for n in notes if n[0] == 'lost'}
-            assert {'module:hostile:kind', 'module:hostile:proxy'} <= lost
-            assert not {'x', 'conf', 'item', 'shared'} & lost
+            assert not {n[1] for n in notes if n[0] == 'lost'}
+            assert type(mine[0]) is hostile.Kind and type(mine[1]) is hostile.Proxy
+            assert mine[0] is hostile.kind and mine[1] is hostile.proxy
             """,
             "made at run time": """
             import sys
