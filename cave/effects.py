@@ -61,12 +61,15 @@ class Effects:
         self._found: Registry | None = None
         """What was discovered, for the operator to choose from."""
         self._use = _user_of(self.use_skill)
+        from cave.snapshot import Reserve
+
         pen = Pen(
             self._journal,
             self.home.blobs,
             owner=owner,
             kernel=lambda: self._work.supply.number,
             encode=values.encode,
+            reserve=Reserve(self.home.path / "reserve"),
         )
         self._broker = broker.Broker(pen, self)
         self._work.supply.meet = self._meet
@@ -217,7 +220,7 @@ class Effects:
         """
         async with self._journal.operation(wait=PATIENCE) as news:
             if news:
-                await self._broker.ask_about_undoing()
+                await self._broker.ask_about_left_open()
             entry = self._undoable(id)
             undoing = await self._undoing(entry, tell)
             answer = await self._broker.undo(entry, undoing)

@@ -7,6 +7,7 @@
         blobs/               immutable bytes by their hash
         config.toml          the user's settings
         key                  signs snapshots
+        reserve              space for results of effects when the disk is full
         sessions/NAME/work   the cwd of cells
         sessions/NAME/snapshots   one file for each snapshot
         sessions/NAME/kernels/N   record, log and output spool of the N-th kernel

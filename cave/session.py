@@ -271,7 +271,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         if news and self._lineage.stale:  # cells have ended whose host died before their snapshot
             await self._lineage.take(kernel, self._work.supply.number, wait=False)
         if news:
-            await self._broker.ask_about_undoing()
+            await self._broker.ask_about_left_open()
         await self._offer(kernel)
         return await self._go_on(kernel)
 
@@ -304,6 +304,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
                 await self._flush_late()
 
     async def _flush_late(self) -> None:
+        await self._broker.pay()
         if late := await self._work.supply.late_events():
             await self._journal.append(*late)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -170,6 +171,40 @@ def test_a_full_disk_is_named_and_the_session_goes_on(small_disk: Path) -> None:
     filler.unlink()
     assert s.run("print(y)").text == "41"
     assert s.history[1].ok
+
+
+@pytest.mark.needs_root
+def test_what_was_done_when_the_disk_filled_up_is_recorded(small_disk: Path) -> None:
+    """A skill fills the disk with what it does: its result goes to the reserve; the next effect is
+    refused with what to do; with space again all goes on, and nothing was done twice."""
+    filler, calls = small_disk / "filler", []
+
+    @cave.skill(effect="write", runs="host")
+    def post(item: str) -> str:
+        """Post an item."""
+        calls.append(item)
+        if item == "a":
+            with contextlib.suppress(OSError):
+                fill(filler)
+        return item * 100_000
+
+    s = cave.open("full", skills=[post])
+    cell = s.run("x = 1\nlength = len(post('a'))\nprint(length)")
+    assert cell.text == "100000"
+    (effect,) = cell.effects
+    assert (effect.state, effect.result) == ("done", "a" * 100_000)
+    with contextlib.suppress(OSError):
+        fill(filler.with_name("filler2"))
+    try:
+        refused = str(s.run("post('b')").error)
+    except cave.StoreError as error:  # not even a cell finds room
+        refused = str(error)
+    assert "make room" in refused
+    assert calls == ["a"]
+    filler.unlink()
+    filler.with_name("filler2").unlink()
+    s.run("after = len(post('c'))").raise_for_error()
+    assert (s["x"], s["length"], s["after"], calls) == (1, 100_000, 100_000, ["a", "c"])
 
 
 def test_wrong_values_are_named() -> None:

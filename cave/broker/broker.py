@@ -190,12 +190,21 @@ class Broker:
         known = None if work.entry is None else await self._known(work.entry, work)
         return known if known is not None else await self._host.effect(work)
 
-    async def ask_about_undoing(self) -> None:
-        """Have a person asked about compensations that a death has left open."""
-        ledger = self._pen.journal.history.ledger
-        for entry in [e for e in ledger.entries.values() if e.first.undoes]:
-            if entry.state == "begun" and entry.intent.in_doubt == "ask":
-                await self._pen.doubt(entry.intent, _unknown(entry.intent))
+    async def pay(self) -> None:
+        """Journal results that no disk would take when they came. Raises `StoreError`."""
+        await self._pen.pay()
+
+    async def ask_about_left_open(self) -> None:
+        """Have a person asked about what nothing comes back to: compensations, and effects of
+        cells that have ended, which their host could not say the end of."""
+        history = self._pen.journal.history
+        for entry in [e for e in history.ledger.entries.values() if e.state == "begun"]:
+            intent = entry.intent
+            waits = intent.key in self._running or self._kernel.asked_again(entry)
+            again = {*history.cut.cells, history.cut.stopped}
+            ended = intent.cell in history.cells and intent.cell not in again
+            if _asks(intent) and not waits and (entry.first.undoes or ended):
+                await self._pen.doubt(intent, _unknown(intent))
 
     # -- doubts ------------------------------------------------------------------------------
 
@@ -224,8 +233,7 @@ class Broker:
         await self.quiet()
         for entry in self._pen.journal.history.ledger.of_cell(cell):
             intent = entry.intent
-            asks = intent.in_doubt == "ask" and intent.effect_kind == "write"
-            if asks and entry.state == "begun" and not self._kernel.asked_again(entry):
+            if _asks(intent) and entry.state == "begun" and not self._kernel.asked_again(entry):
                 await self._pen.doubt(intent, _unknown(intent))
 
     def _until_over(self, intent: EffectIntent) -> float:
@@ -249,6 +257,10 @@ class Broker:
         if found is None:
             return None
         return await self._pen.done(work, intent, found, source="probe")
+
+
+def _asks(intent: EffectIntent) -> bool:
+    return intent.in_doubt == "ask" and intent.effect_kind == "write"
 
 
 def _unknown(intent: EffectIntent) -> str:

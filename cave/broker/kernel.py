@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cave.broker import storing
 from cave.broker.pen import Pen
 from cave.broker.terms import Work
 from cave.events import EffectResult, Fault
@@ -54,10 +53,10 @@ class KernelCalls:
         if fault is not None:
             await self._pen.failed(entry.intent, fault)
             return
-        value = None
-        if call.result is not None:
-            value = await storing.store(call.result, self._pen.blobs)
-        result = EffectResult(effect=entry.id, attempt=call.attempt, state="done", value=value)
+        value, error = await self._pen.stored(call.skill, call.result)
+        result = EffectResult(
+            effect=entry.id, attempt=call.attempt, state="done", value=value, error=error
+        )
         await self._pen.result(result, sync=writes)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 import structlog
 
@@ -20,12 +22,32 @@ from cave.errors import (
     SkillError,
     StoreError,
 )
-from cave.events import EffectIntent, EffectResult, Event, Fault
+from cave.events import EffectIntent, EffectResult, Event, Fault, StoredValue
 from cave.journal import Journal
 from cave.ledger import Entry
 from cave.ports import BlobStore, Encoded, Holder, SkillAnswer
+from cave.store.disk import explain_os
 
+T = TypeVar("T")
 log = structlog.get_logger("cave.broker")
+
+
+class Reserve(Protocol):
+    """Disk that is set aside for results."""
+
+    @property
+    def path(self) -> Path:
+        """The file that holds it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the space is set aside now."""
+
+    def ensure(self) -> bool:
+        """Set it aside; False when there is not so much."""
+
+    def release(self) -> bool:
+        """Give it back; False when there was none."""
 
 
 class Pen:
@@ -39,12 +61,16 @@ class Pen:
         owner: Holder,
         kernel: Callable[[], int],
         encode: Callable[[Any], Encoded],
+        reserve: Reserve | None = None,
     ) -> None:
         self.journal = journal
         self.blobs = blobs
         self.owner = owner
         self.kernel = kernel
         self._encode = encode
+        self._reserve = reserve
+        self._owed: list[Event] = []
+        """Results that no disk would take, for as long as this process lives."""
         self._looked = 0.0
         self._given = 0
         """The number in the last id that was given: calls of one cell begin side by side."""
@@ -105,6 +131,21 @@ class Pen:
             undoes=work.undoes,
         )
 
+    @property
+    def _folder(self) -> str:
+        return str(self._reserve.path.parent) if self._reserve is not None else "the store"
+
+    async def _set_aside(self, work: Work) -> None:
+        """Have room for the result before anything is done that has one."""
+        reserve = self._reserve
+        if work.terms.kind != "write" or reserve is None or reserve.held:
+            return
+        if not await asyncio.to_thread(reserve.ensure):
+            raise StoreError(
+                f"the disk that holds {self._folder!r} has no room left for its result; make room "
+                f"on it (8 MB or more) and run the cell again"
+            )
+
     async def whole(self, intent: EffectIntent, work: Work) -> EffectIntent:
         """An intent with what its compensation will need."""
         if not work.terms.undo or work.entry is not None:
@@ -118,10 +159,15 @@ class Pen:
 
     async def begin(self, work: Work, attempt: int) -> EffectIntent:
         """Have an intent on disk: what cannot be journaled is not called."""
-        failpoints.hit("effect.before_intent")
         looked = self.journal.clock.monotonic()
-        intent = await self.whole(self.intent(work, attempt), work)
-        await self.write(intent, sync=work.terms.kind == "write", fenced=True)
+        try:
+            with _disk(self._folder):
+                failpoints.hit("effect.before_intent")
+            await self._set_aside(work)
+            intent = await self.whole(self.intent(work, attempt), work)
+            await self.write(intent, sync=work.terms.kind == "write", fenced=True)
+        except StoreError as error:
+            raise StoreError(f"skill {work.terms.name!r} was not called: {error}") from error
         self._looked = looked
         work.entry = self.journal.history.ledger.entries[intent.effect]
         failpoints.hit("effect.after_intent")
@@ -169,8 +215,8 @@ class Pen:
             encoded = self.encoded(value, work)
         except SkillError as refused:
             error = Fault("SkillError", f"{work.terms.name} was done; {refused}")
-        if encoded is not None:
-            stored = await storing.store(encoded, self.blobs)
+        else:
+            stored, error = await self.stored(work.terms.name, encoded)
         await self.result(
             *before,
             EffectResult(
@@ -207,11 +253,55 @@ class Pen:
         await self.result(*before, result, sync=intent.effect_kind == "write")
         return SkillAnswer("error", fault=error)
 
+    async def stored(
+        self, name: str, value: Encoded | None
+    ) -> tuple[StoredValue | None, Fault | None]:
+        """Keep what a call gave; where not even the reserve has room, the error instead."""
+        if value is None:
+            return None, None
+        try:
+            return await self._with_reserve(lambda: storing.store(value, self.blobs)), None
+        except StoreError as error:
+            told = (
+                f"{name} was done, and what it gave ({value.size:,} bytes) is lost: {_short(error)}"
+            )
+            return None, Fault("StoreError", told)
+
     async def result(self, *events: Event, sync: bool) -> None:
-        """Journal what came of a call."""
-        failpoints.hit("effect.before_result")
-        await self.write(*events, sync=sync)
-        failpoints.hit("effect.after_result")
+        """Journal what came of a call, into the reserve of the disk when it must be.
+
+        Raises `StoreError` where that cannot be written either: it is owed then.
+        """
+
+        async def write() -> None:
+            with _disk(self._folder):
+                failpoints.hit("effect.before_result")
+            await self.write(*events, sync=sync)
+            with _disk(self._folder):
+                failpoints.hit("effect.after_result")
+
+        try:
+            await self._with_reserve(write)
+        except StoreError as error:
+            self._owed += events
+            raise StoreError(_unwritten(events, error)) from error
+
+    async def _with_reserve(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Do again what the disk refused, with the space that was set aside for it."""
+        try:
+            return await write()
+        except StoreError as error:
+            log.warning("the disk refused a result", reason=str(error))
+            if self._reserve is not None:
+                await asyncio.to_thread(self._reserve.release)
+            return await write()
+
+    async def pay(self) -> None:
+        """Journal the results that no disk would take when they came. Raises `StoreError`."""
+        owed = list(self._owed)
+        if owed:
+            await self.write(*owed, sync=True)
+            self._owed = self._owed[len(owed) :]
 
     async def doubt(
         self,
@@ -231,6 +321,31 @@ class Pen:
         )
         await self.write(*before, result, sync=True)
         return doubt_of(self.journal.history.ledger.entries[intent.effect], reason)
+
+
+@contextmanager
+def _disk(folder: str) -> Iterator[None]:
+    """Faults of the system as `StoreError`."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as fault:
+        raise explain_os(fault, folder) from fault
+
+
+def _short(error: StoreError) -> str:
+    """What is wrong with the disk, without what to do about what was not written."""
+    return str(error).partition("; ")[0]
+
+
+def _unwritten(events: tuple[Event, ...], error: StoreError) -> str:
+    result = next(event for event in events if isinstance(event, EffectResult))
+    return (
+        f"effect {result.effect} has ended ({result.state}), but {_short(error)}: it is written "
+        f"with the next thing that this process does in the session. Make room before this process "
+        f"ends, or you are asked what became of {result.effect}"
+    )
 
 
 def doubt_of(entry: Entry, reason: str) -> EffectInDoubt:

@@ -20,6 +20,7 @@ from cave.history import History
 from cave.journal import Journal
 from cave.ports import Encoded, SkillAnswer, SkillCall, SystemClock
 from cave.skills import Skill
+from cave.snapshot import Reserve
 from cave.store import SQLStore, this_process
 from cave.store.blobs import FolderBlobs
 
@@ -83,6 +84,7 @@ class Session:
             owner=self.owner,
             kernel=lambda: self.kernel,
             encode=encode,
+            reserve=Reserve(home / "reserve", size=1 << 20),
         )
         self.offer = Offer({skill.name: skill for skill in skills})
         self.broker = Broker(pen, self.offer)
