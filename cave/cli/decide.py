@@ -123,7 +123,7 @@ def _list(waiting: list[tuple[str, Any]], *, as_json: bool) -> None:
         click.echo(f"{name}/{entry.id}  {entry.said}  {entry.reason}")
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.first.at))
         click.echo(f"    {at}, {entry.where}, key {entry.intent.key}")
-        for decision, means in decisions(same=bool(entry.first.repeats)):
+        for decision, means in decisions(repeats=entry.first.repeats, undoes=entry.first.undoes):
             click.echo(f"    cave settle {name}/{entry.id} {decision:<8}  # {means}")
 
 

@@ -14,9 +14,16 @@ ROWS = 100
 NOTHING = "no effect is in doubt"
 
 
-def decisions(*, same: bool) -> tuple[tuple[str, str], ...]:
-    """What may be said of an effect, and what it means. `same`: the world has it already."""
-    if same:
+def decisions(*, repeats: str = "", undoes: str = "") -> tuple[tuple[str, str], ...]:
+    """What may be said of an effect, and what it means: of a call, of one that repeats another
+    that stands, of one that undoes another."""
+    if undoes:
+        return (
+            ("done", f"it was done: {undoes} does not stand any more"),
+            ("not_done", f"it was not: s.undo({undoes!r}) calls it"),
+            ("give_up", f"it is never called, and {undoes} stands"),
+        )
+    if repeats:
         return (
             ("not_done", "have it called all the same"),
             ("done", "take what was done already for this call"),
@@ -64,8 +71,9 @@ def _lines(effect: Effect) -> list[str]:
 
 def _typed(effect: Effect) -> list[tuple[str, str]]:
     lines = []
-    for decision, means in decisions(same=bool(effect.repeats)):
-        result = ", result=..." if decision == "done" and not effect.repeats else ""
+    plain = not (effect.repeats or effect.undoes)
+    for decision, means in decisions(repeats=effect.repeats, undoes=effect.undoes):
+        result = ", result=..." if decision == "done" and plain else ""
         lines.append((f"s.settle({effect.id!r}, {decision!r}{result})", means))
     return lines
 
@@ -106,7 +114,8 @@ def html(effects: InDoubt) -> str:
 
 def _row(effect: Effect) -> str:
     typed = "".join(
-        f"<div><code>{escaped(line)}</code> <span class='c-dim'>{escaped(means)}</span></div>"
+        f"<div style='line-height:1.8'><code>{escaped(line)}</code> "
+        f"<span class='c-dim'>{escaped(means)}</span></div>"
         for line, means in _typed(effect)
     )
     return (

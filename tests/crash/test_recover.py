@@ -117,6 +117,7 @@ def test_the_command_line_tells_the_plan_and_takes_answers(
     assert "e3 text(item='d') is in doubt" in plan.stdout
     listed = CliRunner().invoke(command, ["settle"])
     assert listed.stdout.startswith("cut/e3  text(item='d')  process ")
+    assert "cave settle cut/e3 not_done  # it was not" in listed.stdout
     unknown = CliRunner().invoke(command, ["settle", "cut/e9", "done"])
     assert isinstance(unknown.exception, cave.ConfigError)
     given = CliRunner().invoke(command, ["settle", "e3", "done", "--result", json.dumps("by hand")])
