@@ -16,7 +16,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cave.config import Budget, Policy
     from cave.errors import (
         BudgetExceeded,
         CaveError,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from cave.facade import Session, delete, open, open_async, sessions
+    from cave.policy import Budget, Policy
     from cave.report import Diff, RestoreReport, Snapshot
     from cave.resources import persistent, resource
     from cave.session import AsyncSession
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from cave.turn import Cell, Effect, Step, Turn, Usage
 
 _HOMES = {
-    "config": ("Budget", "Policy"),
     "errors": (
         "BudgetExceeded",
         "CaveError",
@@ -77,6 +76,7 @@ _HOMES = {
         "UnknownName",
     ),
     "facade": ("Session", "delete", "open", "open_async", "sessions"),
+    "policy": ("Budget", "Policy"),
     "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
     "session": ("AsyncSession",),

@@ -1,4 +1,4 @@
-"""Settings and the values that say how a session may act: Settings, Policy, Budget.
+"""Settings, and how a session acts in this process.
 
 A setting comes from, in this order: the call, the `CAVE_*` environment, `[tool.cave]` of
 the nearest pyproject.toml or a `cave.toml` beside it, the user's `config.toml`, the default.
@@ -18,13 +18,19 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from cave.errors import ConfigError, PutError
+
+if TYPE_CHECKING:
+    from cave.policy import Budget, Policy
 
 Persistence = Literal["live", "snapshot", "hybrid"]
 Profile = Literal["open", "confined"]
 Tracking = Literal["auto", "hashes"]
+
+TABLES = frozenset({"policy"})
+"""Tables that stand among the settings and are read by who needs them."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -155,18 +161,41 @@ def _checked(source: str, key: str, value: Any) -> Any:
 
 def _sources() -> list[tuple[str, Mapping[str, Any]]]:
     """Every source of settings, the weakest first."""
-    sources = [_toml(home() / "config.toml", ())]
-    for folder in [Path.cwd(), *Path.cwd().parents]:
-        own, project = folder / "cave.toml", folder / "pyproject.toml"
-        if own.is_file() or project.is_file():
-            sources += [_toml(project, ("tool", "cave")), _toml(own, ())]
-            break
+    sources = [
+        (source, {key: value for key, value in values.items() if key not in TABLES})
+        for source, values in _files()
+    ]
     environment = {
         f.name: os.environ[key]
         for f in fields(Settings)
         if os.environ.get(key := f"CAVE_{f.name.upper()}")
     }
     return [*sources, ("the environment (CAVE_...)", environment)]
+
+
+def _files(*, project: bool = True) -> list[tuple[str, Mapping[str, Any]]]:
+    """The files of settings, the weakest first: the user's, and the nearest project's."""
+    files = [_toml(home() / "config.toml", ())]
+    for folder in [Path.cwd(), *Path.cwd().parents] if project else ():
+        own, shared = folder / "cave.toml", folder / "pyproject.toml"
+        if own.is_file() or shared.is_file():
+            return [*files, _toml(shared, ("tool", "cave")), _toml(own, ())]
+    return files
+
+
+def tables(name: str, *, project: bool = True) -> list[tuple[str, Mapping[str, Any]]]:
+    """That table of every file that has it, the weakest first. Raises `ConfigError`.
+
+    Without `project` only the user's own file is read.
+    """
+    found = []
+    for source, values in _files(project=project):
+        table = values.get(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{source}: [{name}] is not a table")
+        if table:
+            found.append((f"{source} [{name}]", table))
+    return found
 
 
 def _toml(path: Path, table: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
@@ -200,40 +229,6 @@ def runtime_dir(settings: Settings) -> Path:
     if base and len(base) <= 40 and os.access(base, os.W_OK):
         return Path(base) / "cave"
     return Path(tempfile.gettempdir()) / f"cave-{os.getuid()}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What cells may do. `cell_timeout` is in seconds; None means no limit."""
-
-    profile: Profile = "open"
-    cell_timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.profile not in get_args(Profile):
-            raise ConfigError(
-                f"there is no profile {self.profile!r}; this version knows "
-                f"{', '.join(map(repr, get_args(Profile)))}"
-            )
-        check_seconds("cell_timeout", self.cell_timeout)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Limits of a turn; what is spent pauses the session and never destroys it."""
-
-    steps: int | None = None
-    """Calls of the operator; None means the default of 40 a turn."""
-
-    def __post_init__(self) -> None:
-        steps: object = self.steps
-        whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
-        if steps is not None and not whole:
-            raise ConfigError(f"budget steps is {self.steps!r}, not a number of 1 or more")
-
-
-DEFAULT_STEPS = 40
-"""Operator calls that a turn may take where no budget says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

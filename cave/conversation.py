@@ -17,6 +17,8 @@ from cave.history import History
 from cave.journal import Journal
 from cave.operations import carried
 from cave.operators import missing, resolve
+from cave.policy import Budget
+from cave.policy.budget import DEFAULT_STEPS
 from cave.ports import Kernel, Operator
 from cave.turn import Cell, Turn
 
@@ -68,7 +70,7 @@ class Conversation:
         self,
         prompt: str,
         *,
-        budget: config.Budget | None = None,
+        budget: Budget | None = None,
         returns: str | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn:
@@ -103,14 +105,14 @@ class Conversation:
         )
 
     async def _turn(
-        self, operator: Operator, budget: config.Budget | None, returns: str | None = None
+        self, operator: Operator, budget: Budget | None, returns: str | None = None
     ) -> Turn:
         self._work.more = returns is not None or self._settings.persistence == "snapshot"
         limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
         ended = await loop.run_turn(
             self._work,
             operator,
-            steps=min(limits, default=config.DEFAULT_STEPS),
+            steps=min(limits, default=DEFAULT_STEPS),
             timeout=self._cell_timeout,
         )
         turn = self._fold.turns[ended.turn]
@@ -130,7 +132,7 @@ class Conversation:
     async def resume(
         self,
         *,
-        budget: config.Budget | None = None,
+        budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
         """Go on with what was cut or waits: a turn; a person's cell that still runs, that a
@@ -154,9 +156,7 @@ class Conversation:
                 await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
             return await self._turn(operator, budget)
 
-    async def stream(
-        self, prompt: str, *, budget: config.Budget | None = None
-    ) -> AsyncIterator[Event]:
+    async def stream(self, prompt: str, *, budget: Budget | None = None) -> AsyncIterator[Event]:
         """`ask`, giving its events as they come; ends after `TurnFinished`."""
         inbox: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.ensure_future(self.ask(prompt, budget=budget, on_event=inbox.put_nowait))

@@ -31,6 +31,7 @@ from cave.events import (
     Usage,
     Variable,
 )
+from cave.policy import Budget, Policy
 from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
 from cave.replay import Plan
@@ -143,7 +144,7 @@ class Session:
         self,
         prompt: str,
         *,
-        budget: config.Budget | None = None,
+        budget: Budget | None = None,
         returns: str | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn:
@@ -160,7 +161,7 @@ class Session:
     def resume(
         self,
         *,
-        budget: config.Budget | None = None,
+        budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
         """Go on with what was cut or waits; None when nothing does."""
@@ -422,8 +423,8 @@ def open(
     *,
     operator: Any = None,
     skills: Sequence[Any] = (),
-    policy: config.Policy | None = None,
-    budget: config.Budget | None = None,
+    policy: Policy | None = None,
+    budget: Budget | None = None,
     kernel: str | None = None,
     python: str | None = None,
     store: Store | str | Path | None = None,
@@ -491,8 +492,8 @@ def open_async(
     *,
     operator: Any = None,
     skills: Sequence[Any] = (),
-    policy: config.Policy | None = None,
-    budget: config.Budget | None = None,
+    policy: Policy | None = None,
+    budget: Budget | None = None,
     kernel: str | None = None,
     python: str | None = None,
     store: Store | str | Path | None = None,

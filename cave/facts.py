@@ -29,6 +29,8 @@ class Fault:
     name: str
     message: str
     traceback: str = ""
+    hint: str = ""
+    """What the live namespace knows about it: the nearest names, columns, shapes, signatures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Variable:
     alone, no snapshot has it yet."""
     summary: str = ""
     """One line of facts: columns and dtypes, ranges, a sample."""
+    change: str = ""
+    """In a cell's delta: what differs from before, and which name holds the same object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,18 @@ class Usage:
             self.seconds + other.seconds,
             self.estimated or other.estimated,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a call may cost, or has cost, in whole units, so that sums are exact."""
+
+    tokens: int = 0
+    nano_usd: int = 0
+    """Billionths of a US dollar."""
+    steps: int = 0
+    millis: int = 0
+    """Milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
