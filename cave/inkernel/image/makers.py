@@ -47,6 +47,10 @@ def _bring(key: str, made: Any) -> Any:
     reading = current()
     reading.made[key] = made
     reading.definitions.add(key, made, hold=True)
+    if type(made) is types.FunctionType and made.__globals__ is reading.main:
+        reading.lend(made.__code__.co_qualname, made)
+    elif kinds.derives(type(made), type) and kinds.module(made) == "__main__":
+        reading.lend(kinds.qualname(made), made)
     return made
 
 

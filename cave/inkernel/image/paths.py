@@ -92,10 +92,26 @@ def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
             yield "{}", value
     elif kind is types.MethodType:
         yield ".__self__", obj.__self__
+    elif kind is types.FunctionType:
+        yield from _of_function(obj)
+    elif kinds.derives(kind, type):
+        for name, value in list(kinds.space(obj).items()):
+            yield f".{name}", value
     for name, value in list((kinds.attributes(obj) or {}).items()):
         yield f".{name}", value
     for name, value in kinds.slots(obj):
         yield f".{name}", value
+
+
+def _of_function(obj: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    names = obj.__code__.co_freevars
+    for name, cell in zip(names, obj.__closure__ or (), strict=True):
+        try:
+            yield f" closure {name}", cell.cell_contents
+        except ValueError:  # an empty one
+            continue
+    for value in obj.__defaults__ or ():
+        yield " default", value
 
 
 def _short(key: Any) -> str:
