@@ -107,14 +107,15 @@ class CellError(CaveError, RuntimeError):
     """The exception that a cell ended with: a value in `Cell.error`, raised on request.
 
     `name` is the exception's class, `message` its text, `traceback` the lines that the
-    kernel printed (without ANSI colours).
+    kernel printed (without ANSI colours), `hint` what the live namespace knows about it.
     """
 
-    def __init__(self, name: str, message: str, traceback: str = "") -> None:
+    def __init__(self, name: str, message: str, traceback: str = "", hint: str = "") -> None:
         super().__init__(name, message, traceback)
         self.name = name
         self.message = message
         self.traceback = traceback
+        self.hint = hint
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" if self.message else self.name

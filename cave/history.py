@@ -85,7 +85,9 @@ class OpenTurn:
 
 def error_of(fault: Fault | None) -> CellError | None:
     """The exception value of a journaled fault."""
-    return None if fault is None else CellError(fault.name, fault.message, fault.traceback)
+    return (
+        None if fault is None else CellError(fault.name, fault.message, fault.traceback, fault.hint)
+    )
 
 
 class History:

@@ -239,6 +239,7 @@ def _variable(row: dict[str, Any]) -> Variable:
         size=_maybe_int(row.get("size")),
         cell=_maybe_int(row.get("cell")),
         summary=output.clean_tree(str(row.get("summary", ""))),
+        change=output.clean_tree(str(row.get("change", ""))),
     )
 
 

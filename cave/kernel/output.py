@@ -238,6 +238,7 @@ def fault_of(content: dict[str, Any]) -> Fault:
         clean(str(content.get("ename", "Error"))),
         clean(str(content.get("evalue", ""))),
         clean(_ANSI.sub("", trace)),
+        clean(str(content.get("hint", ""))),
     )
 
 
