@@ -1,13 +1,18 @@
 """What a variable is, in facts: type, shape, size and one line that saves a look at it.
 
-Describing never changes an object and never runs its code: no `repr`, no attribute of an
-unknown class, no iteration of an iterator, no query. Objects are told apart by their exact
-type; of unknown ones the class and the names in their `__dict__` are told. The cost does not
-grow with the length of an object: what is long is sampled.
+Describing never changes an object and never runs its code: no `repr`, no property, no
+iteration of an iterator, no query that costs more than a glance. Objects are told apart by
+their type; of unknown ones the class and the names in their `__dict__` are told. The cost does
+not grow with the length of an object: what is long is sampled.
+
+Two ways lead in: a method `_repr_llm_` of an object's class wins over all rules, and packages
+register rules by the entry-point group `cave.describe` (an entry point is called with `rule`).
+Both are stopped when their time is up. Values under names of secrets are never told.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import types
@@ -15,10 +20,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from . import kinds
+from . import discreet, glance, kinds, nested
 
 LIMIT = 400
 """Characters of a summary."""
+
+GROUP = "cave.describe"
+"""Entry points that register rules."""
 
 _SCALARS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _SAFE_TEXT = frozenset({
@@ -33,13 +41,31 @@ _SAFE_MODULES = frozenset({
 _TOLD: dict[str, str] = {
     "generator": "an iterator; not looked into",
     "coroutine": "not awaited yet",
-    "Connection": "connection",
+    "async_generator": "an iterator; not looked into",
     "Cursor": "cursor",
-    "Engine": "connection",
     "socket": "connection",
 }
 
 Facts = dict[str, Any]
+Told = tuple[list[int] | None, str]
+Rule = Callable[[Any], Told | None]
+
+_OURS = {
+    "_duckdb": "connections", "duckdb": "connections", "sqlite3": "connections",
+    "sqlalchemy": "connections", "psycopg": "connections", "psycopg2": "connections",
+    "numpy": "frames", "pandas": "frames", "pyarrow": "frames", "polars": "frames",
+    "sklearn": "models", "torch": "models", "scipy": "models", "xarray": "models",
+    "matplotlib": "models", "altair": "models", "PIL": "models", "plotly": "models",
+}  # fmt: skip
+"""Modules of ours (`describe_...`) that know objects of a library. None of them imports it."""
+_others: dict[str, Callable[[Any], Any]] = {}
+_loaded: list[str] = []
+
+
+def rule(name: str, told: Callable[[Any], Any]) -> None:
+    """Let `told(obj)` describe objects of the class `name` ("library.Class") and of those that
+    derive from it: a text, or shape and text."""
+    _others[name] = told
 
 
 def describe(name: str, obj: object) -> Facts:
@@ -48,12 +74,21 @@ def describe(name: str, obj: object) -> Facts:
     try:
         facts["type"] = _type(obj)
         facts["size"] = size(obj)
-        facts["shape"], facts["summary"] = _facts(obj)
+        facts["shape"], facts["summary"] = _own(obj) or _facts(obj)
+        if discreet.names_secret(name):
+            facts["summary"] = _secret(obj)
     except Exception as error:
         facts["summary"] = f"not described: {type(error).__name__}"
-    facts["summary"] = clip(facts["summary"], LIMIT)
+    facts["summary"] = clip(discreet.cleaned(facts["summary"]), LIMIT)
     facts["type"] = clip(facts["type"], 80)
     return facts
+
+
+def _secret(obj: object) -> str:
+    """Of a value under a name of a secret."""
+    if kinds.is_(type(obj), types.FunctionType) or kinds.derives(type(obj), type):
+        return _facts(obj)[1]
+    return discreet.HIDDEN
 
 
 def named(name: str, obj: object) -> Facts:
@@ -73,12 +108,14 @@ def size(obj: object) -> int | None:
     kind = type(obj)
     if kinds.library(kind) in {"numpy", "pandas", "pyarrow", "polars"}:
         return _array_size(obj)
-    if kind in _BUILTIN:
+    if kinds.among(kind, _BUILTIN):
         return sys.getsizeof(obj)
     plain = type.__dict__["__itemsize__"].__get__(kind) == 0
     return int(object.__sizeof__(obj)) if plain else None
 
 
+_COUNTED = 1 << 20
+"""Characters in which lines are counted."""
 _BUILTIN = _SCALARS | {list, tuple, set, frozenset, dict, bytearray, range, slice}
 
 
@@ -107,22 +144,70 @@ def _type(obj: object) -> str:
     return f"{module.partition('.')[0].lstrip('_')}.{name}"
 
 
-def _facts(obj: Any) -> tuple[list[int] | None, str]:
-    """Shape and summary, by exact type."""
+def _facts(obj: Any) -> Told:
+    """Shape and summary, by type."""
     kind = type(obj)
-    if kind in _SCALARS:
+    if kinds.among(kind, _SCALARS):
         return ([len(obj)] if kind in (str, bytes) else None), scalar(obj)
-    if (rule := _RULES.get(kind)) is not None:
-        return rule(obj)
-    library = kinds.library(kind)
-    if library in {"numpy", "pandas", "pyarrow", "polars"} and library in sys.modules:
-        from . import describe_frames
-
-        if (found := describe_frames.facts(obj)) is not None:
-            return found
+    if kinds.among(kind, _RULES):
+        return _RULES[kind](obj)
+    if (found := _by_rule(obj, kind)) is not None:
+        return found
     if (text := safe_text(obj)) is not None:
         return None, text
     return _object(obj)
+
+
+def _by_rule(obj: Any, kind: type) -> Told | None:
+    """What a rule for a library's class, or for one of its bases, tells."""
+    library = kinds.library(kind)
+    if library != "__main__" and library not in _OURS and library not in sys.stdlib_module_names:
+        _load()
+    for base in kinds.mro(kind):
+        library = kinds.library(base)
+        if (told := _others.get(f"{library}.{kinds.name(base)}")) is not None:
+            return _of_others(lambda told=told: told(obj))  # type: ignore[misc]
+        if (ours := _OURS.get(library)) is not None and library in sys.modules:
+            module = importlib.import_module(f".describe_{ours}", __package__)
+            found: Told | None = module.facts(obj, base, exact=base is kind)
+            if found is not None:
+                return found
+    return None
+
+
+def _own(obj: Any) -> Told | None:
+    """What the object's own `_repr_llm_` tells, in time."""
+    method = kinds.find(type(obj), "_repr_llm_")
+    if type(method) is not types.FunctionType:
+        return None
+    return _of_others(lambda: method(obj))
+
+
+def _of_others(call: Callable[[], Any]) -> Told | None:
+    """A description by code of others; None where it fails, or takes too long."""
+    try:
+        told = glance.within(call)
+    except (Exception, SystemExit, GeneratorExit, glance.TimeUp):
+        return None
+    shape, text = told if type(told) is tuple and len(told) == 2 else (None, told)
+    if type(text) is not str or not text:
+        return None
+    sizes: list[Any] = list(shape) if isinstance(shape, (list, tuple)) else [None]
+    return (sizes if all(type(n) is int for n in sizes) else None), text
+
+
+def _load() -> None:
+    """Let installed packages register their rules, once."""
+    if _loaded:
+        return
+    _loaded.append(GROUP)
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()(rule)
+        except Exception as error:
+            _loaded.append(f"{entry.name} cannot be used: {error!r}")
 
 
 # -- scalars and containers ------------------------------------------------------------------
@@ -134,15 +219,26 @@ def scalar(obj: Any, limit: int = 120) -> str:
     if kind is int and obj.bit_length() > 400:
         return f"an int of {obj.bit_length()} bits"
     if kind in (str, bytes):
-        shown = repr(obj[:limit])
-        return shown if len(obj) <= limit else f"{shown}... ({len(obj):,} long)"
+        shown = repr(discreet.cleaned(obj[:4096])[:limit] if kind is str else obj[:limit])
+        return shown if len(obj) <= limit else f"{shown}... ({len(obj):,} long{_lines(obj)})"
     return repr(obj)
+
+
+def _lines(text: Any) -> str:
+    """How many lines a text has; of a long one about how many."""
+    if type(text) is bytes:
+        return ""
+    head = text[:_COUNTED]
+    breaks = head.count("\n")
+    if len(text) <= _COUNTED:
+        return f", {breaks + 1:,} lines" if breaks else ""
+    return f", ~{breaks * len(text) // _COUNTED:,} lines" if breaks else ""
 
 
 def safe_text(obj: Any) -> str | None:
     """The text of a value of the standard library or pandas whose `str` is harmless."""
     kind = type(obj)
-    if kind in _SCALARS:
+    if kinds.among(kind, _SCALARS):
         return scalar(obj, 40)
     if kinds.name(kind) in _SAFE_TEXT and kinds.library(kind) in _SAFE_MODULES:
         return clip(str(obj), 80)
@@ -159,7 +255,7 @@ def brief(obj: Any) -> str:
     text = safe_text(obj)
     if text is not None:
         return text.removesuffix(" 00:00:00")
-    if kind in (list, tuple, set, frozenset, dict):
+    if kinds.is_(kind, list, tuple, set, frozenset, dict):
         return f"{kinds.name(kind)}[{len(obj)}]"
     return _type(obj)
 
@@ -179,6 +275,8 @@ def _kinds(items: Iterable[Any]) -> str:
 def _sequence(obj: Any) -> tuple[list[int], str]:
     if not obj:
         return [0], "empty"
+    if type(obj) in (list, tuple) and (told := nested.records(obj)):
+        return [len(obj)], f"{len(obj):,} of {told}"
     sample = ", ".join(brief(item) for item in islice(obj, 5))
     more = ", ..." if len(obj) > 5 else ""
     return [len(obj)], f"{len(obj):,} of {_kinds(obj)}: {sample}{more}"
@@ -188,9 +286,16 @@ def _mapping(obj: Any) -> tuple[list[int], str]:
     length = dict.__len__(obj)
     if not length:
         return [0], "empty"
-    pairs = ", ".join(f"{brief(k)}: {brief(v)}" for k, v in islice(dict.items(obj), 6))
+    pairs = ", ".join(f"{brief(k)}: {member(k, v)}" for k, v in islice(dict.items(obj), 6))
     more = ", ..." if length > 6 else ""
     return [length], f"{length:,} keys; {pairs}{more}"
+
+
+def member(key: Any, value: Any) -> str:
+    """What is under a key or an attribute: not where its name is that of a secret."""
+    if type(key) is str and discreet.names_secret(key):
+        return discreet.HIDDEN
+    return nested.sketch([value]) if kinds.is_(type(value), list, dict) and value else brief(value)
 
 
 def _bytearray(obj: bytearray) -> tuple[list[int], str]:
@@ -214,7 +319,7 @@ def _parameters(obj: types.FunctionType) -> str:
     defaults = obj.__defaults__ or ()
     first = count - len(defaults)
     parts = [
-        names[at] + (f"={brief(defaults[at - first])}" if at >= first else "")
+        names[at] + (f"={member(names[at], defaults[at - first])}" if at >= first else "")
         for at in range(count)
     ]
     at = count + only
@@ -225,7 +330,7 @@ def _parameters(obj: types.FunctionType) -> str:
         parts.append("*")
     given = obj.__kwdefaults__ or {}
     parts += [
-        name + (f"={brief(given[name])}" if name in given else "")
+        name + (f"={member(name, given[name])}" if name in given else "")
         for name in names[count : count + only]
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
@@ -271,10 +376,10 @@ def _attributes(obj: Any) -> str:
     if space is None:
         return ""
     public = [(n, v) for n, v in islice(space.items(), 40) if type(n) is str and n[:1] != "_"]
-    return ", ".join(f"{name}={brief(value)}" for name, value in public[:10])
+    return ", ".join(f"{name}={member(name, value)}" for name, value in public[:10])
 
 
-_RULES: dict[type, Callable[[Any], tuple[list[int] | None, str]]] = {
+_RULES: dict[type, Callable[[Any], Told]] = {
     list: _sequence,
     tuple: _sequence,
     set: _sequence,

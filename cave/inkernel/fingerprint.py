@@ -8,6 +8,8 @@ running its code.
 
 from __future__ import annotations
 
+import gc
+import types
 import zlib
 from itertools import islice
 from typing import Any
@@ -21,12 +23,20 @@ ELEMENTS = 1000
 
 _FIXED = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice})
 
+_TYPE = {type}
+FLAT = "flat"
+"""First in the fingerprint of a list that holds no other object that can change."""
+
 
 def of(obj: Any) -> object:
     """The fingerprint of an object: something to compare with `==`. Never raises."""
     kind = type(obj)
     if kinds.among(kind, _FIXED):
         return None
+    if kind is list and len(obj) <= ELEMENTS:  # the most common one, at once
+        sorts = list(map(type, obj))
+        if _FIXED.issuperset(sorts) if set(map(type, sorts)) == _TYPE else not sorts:
+            return FLAT, len(obj), hash(tuple(map(id, obj)))
     try:
         return _of(obj, kind, 2)
     except Exception:
@@ -106,3 +116,33 @@ def _pandas(obj: Any) -> object:
         elif (inner := getattr(values, "_ndarray", None)) is not None:
             told.append(hash(_array(inner)))
     return tuple(told)
+
+
+# -- who else may have changed ---------------------------------------------------------------
+
+_MOST = 20_000
+_LEADING = (types.FunctionType, types.ModuleType, types.FrameType, types.GeneratorType)
+"""Types of objects through which anything can be reached."""
+
+
+def is_flat(made: object) -> bool:
+    """Whether a fingerprint is of an object that changes only when it is itself reached."""
+    return type(made) is tuple and len(made) == 3 and made[0] is FLAT
+
+
+def held_by(objects: list[Any], depth: int = 4) -> set[int] | None:
+    """Identities of objects, and of what they hold; None when that may be anything."""
+    found = set(map(id, objects))
+    level = objects
+    for _ in range(depth):
+        sorts = kinds.sorts(level)
+        if not sorts.isdisjoint(_LEADING) or any(kinds.derives(kind, type) for kind in sorts):
+            return None
+        level = [it for it in gc.get_referents(*level) if id(it) not in found and gc.is_tracked(it)]
+        level = [it for it in level if not kinds.derives(type(it), type)]
+        found.update(map(id, level))
+        if len(found) > _MOST:
+            return None
+        if not level:
+            return found
+    return None

@@ -3,7 +3,8 @@
 A cell's delta has two parts. By identity: names that are new, gone or bound to another
 object; one pass over the namespace. By content: for the names that the cell's code reaches
 (its own names, and those of the session's functions that it calls) a *fingerprint* of the
-object is compared with the one taken before. Only what changed is described.
+object is compared with the one taken before. Only what changed is described, with what
+differs from before (`marks`), and with the name that holds the same object or memory.
 
 The namespace stays the plain dict that IPython made: a subclass would slow every loop.
 """
@@ -16,7 +17,7 @@ import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from . import describe, fingerprint, kinds, prints
+from . import describe, fingerprint, kinds, marks, prints
 from .image import touch
 
 _NOT_OURS = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
@@ -39,6 +40,7 @@ class Namespace:
         self._prints: dict[str, object] = {}
         self._cells: dict[str, int | None] = {}
         self._facts: dict[str, Facts] = {}
+        self._marks: dict[str, marks.Mark | None] = {}
         self._absent = object()
         self._printing = 0.0
         self.delta(None, "")
@@ -57,15 +59,30 @@ class Namespace:
         changed += self._mutated(code, {*added, *changed})
         end = time.perf_counter() + _SECONDS
         self._printing = 0.0
+        before = {name: self._marks.get(name) for name in changed}
+        rows = {name: self._printed(name, cell, end) for name in (*added, *changed)}
+        self._compare(rows, before, end)
         return {
-            "added": [self._printed(name, cell, end) for name in added],
-            "changed": [self._printed(name, cell, end) for name in changed],
+            "added": [rows[name] for name in added],
+            "changed": [rows[name] for name in changed],
             "removed": removed,
         }
 
+    def _compare(
+        self, rows: dict[str, Facts], before: dict[str, marks.Mark | None], end: float
+    ) -> None:
+        """Say what changed of each, and whose object or memory it is."""
+        if not rows or time.perf_counter() >= end:
+            return
+        shared = marks.sharing(self._space, self._bound, rows)
+        for name, row in rows.items():
+            told = marks.change(name, before.get(name), self._marks.get(name))
+            if told := "; ".join(filter(None, (shared.get(name, ""), told))):
+                row["change"] = describe.clip(told, describe.LIMIT)
+
     def _printed(self, name: str, cell: int | None, end: float) -> Facts:
         """Its description, and its print while there is time for those."""
-        facts = self._note(name, cell, end)
+        facts = dict(self._note(name, cell, end))
         if cell is None or self._printing > _PRINTING:
             return facts
         began = time.thread_time()
@@ -132,9 +149,11 @@ class Namespace:
         obj = self._space[name]
         self._bound[name] = _held(obj)
         self._cells[name] = cell
-        self._prints[name] = fingerprint.of(obj)
-        told = describe.describe if time.perf_counter() < end else describe.named
+        in_time = time.perf_counter() < end
+        told = describe.describe if in_time else describe.named
         facts = self._facts[name] = {**told(name, obj), "cell": cell}
+        self._marks[name] = marks.of(obj) if in_time else None
+        self._prints[name] = fingerprint.of(obj)
         return facts
 
     def _known(self, name: str, end: float) -> Facts:
@@ -153,6 +172,7 @@ class Namespace:
             self._prints.pop(name, None)
             self._cells.pop(name, None)
             self._facts.pop(name, None)
+            self._marks.pop(name, None)
 
     # -- what a cell reaches -----------------------------------------------------------------
 
@@ -162,9 +182,16 @@ class Namespace:
         if found:
             end = time.perf_counter() + _SECONDS
             known = fresh.union(found)
+            reach = fingerprint.held_by([self._space[name] for name in found])
             found += [n for n in self._bound if n not in known and time.perf_counter() < end
-                      and self._differs(n)]  # fmt: skip
+                      and self._may_hold(n, reach) and self._differs(n)]  # fmt: skip
         return found
+
+    def _may_hold(self, name: str, reach: set[int] | None) -> bool:
+        """Whether the object of a name can have changed with others that reach so far."""
+        if reach is None or not fingerprint.is_flat(self._prints.get(name)):
+            return True
+        return id(self._space[name]) in reach
 
     def _differs(self, name: str) -> bool:
         now = fingerprint.of(self._space[name])

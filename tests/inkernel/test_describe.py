@@ -205,10 +205,10 @@ def test_a_frame_is_told_so_that_nobody_needs_to_look() -> None:
     summary = told(df)
     for fact in (
         "4x4",
-        "region str 25% missing",
-        "amount f64 1.5..9.25 25% missing",
+        "region str 1 missing",
+        "amount f64 1.5..9.25 1 missing",
         "2024-01-01..2024-01-04",
-        "kind cat[2]",
+        "kind cat[2: a, b]",
         "row 0: 'north', 1.5",
     ):
         assert fact in summary
@@ -224,7 +224,7 @@ def test_functions_and_classes_are_told_by_their_signature() -> None:
 
     assert told(area) == "area(w, h=2, *rest, unit='m', **more): Area of a rectangle."
     assert told(Order) == "class Order; fields id, lines; methods total"
-    assert told(Order(5, [1, 2])) == "id=5, lines=list[2]"
+    assert told(Order(5, [1, 2])) == "id=5, lines=[2 of int]"
     assert describe.describe("v", Order(1, []))["type"].endswith("Order")
 
 
