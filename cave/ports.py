@@ -349,6 +349,9 @@ class SkillCall:
     """For `end`: which attempt it was."""
     ran: bool = True
     """For `end`: False when it was interrupted before `go` came, and has not run."""
+    done: bool = False
+    """Of an `end` with a fault: whether it did what it was to do, and only gave what cannot be
+    recorded."""
     declaration: Mapping[str, Any] | None = None
     """What a skill that a cell defined says of itself; None for the session's skills."""
 

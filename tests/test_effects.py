@@ -313,3 +313,38 @@ def test_a_session_says_when_its_skills_are_others(
     with cave.open("q3", skills=[rate("2.0.0", 3)], operator=ScriptedOperator([look])) as s:
         s.ask("what is new?")
     assert "skill 'rate' was version 1.1.0 and is 2.0.0 now" in seen[0]
+
+
+def test_what_was_done_and_cannot_be_told_of_is_done(sessions: None) -> None:
+    """A result that cannot be sent is an error of the cell that names skill and type, and the
+    effect is recorded as done; what a skill raises has its own text."""
+
+    @cave.skill(effect="write", runs="host")
+    def lock_up(what: str) -> Any:
+        """Lock."""
+        if what == "x":
+            raise KeyError("no door 'x'")
+        return threading.Lock()
+
+    @cave.skill(effect="write")
+    def lock_in(what: str) -> Any:
+        """Lock."""
+        import threading
+
+        if what == "x":
+            raise KeyError("no door 'x'")
+        return threading.Lock()
+
+    s = cave.open("q3", skills=[lock_up, lock_in])
+    for name in ("lock_up", "lock_in"):
+        cell = s.run(f"{name}('a')")
+        assert cell.error is not None
+        assert cell.error.name == "SkillError"
+        assert name in cell.error.message
+        assert "lock" in cell.error.message
+        assert [effect.state for effect in cell.effects] == ["done"]
+        raised = s.run(f"{name}('x')")
+        assert str(raised.error) == "KeyError: \"no door 'x'\""
+        assert [(e.state, e.reason) for e in raised.effects] == [
+            ("failed", "KeyError: no door 'x'")
+        ]

@@ -50,17 +50,19 @@ class KernelCalls:
         fault, writes = call.fault, entry.intent.effect_kind == "write"
         if not call.ran:
             fault = Fault("KeyboardInterrupt", "it was interrupted before it was called")
-        if fault is not None:
+        if fault is not None and not call.done:
             await self._pen.failed(entry.intent, fault)
             return
         value, error = await self._pen.stored(call.skill, call.result)
         result = EffectResult(
-            effect=entry.id, attempt=call.attempt, state="done", value=value, error=error
+            effect=entry.id, attempt=call.attempt, state="done", value=value, error=fault or error
         )
         await self._pen.result(result, sync=writes)
 
 
 def _is_transient(call: SkillCall, skill: Skill | None) -> bool:
-    if skill is None or call.fault is None or not call.ran or call.attempt > skill.retries:
+    if skill is None or call.fault is None or call.done or not call.ran:
+        return False
+    if call.attempt > skill.retries:
         return False
     return not {kind.__name__ for kind in skill.transient}.isdisjoint(call.bases)

@@ -19,6 +19,7 @@ from cave.errors import (
     EffectInDoubt,
     LeaseLost,
     SessionBusy,
+    SessionNotFound,
     SkillError,
     StoreError,
 )
@@ -99,7 +100,7 @@ class Pen:
         """Around journaling what nobody waits for: another owner finds the doubt instead."""
         try:
             yield
-        except (LeaseLost, SessionBusy, StoreError) as error:
+        except (LeaseLost, SessionBusy, SessionNotFound, StoreError) as error:
             log.warning("a late result is not kept", effect=intent.effect, reason=str(error))
 
     # -- intents -----------------------------------------------------------------------------

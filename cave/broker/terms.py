@@ -121,7 +121,9 @@ def fault_of(error: BaseException) -> Fault:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
     lines = "".join(traceback.format_list(own[-_FRAMES:]))
-    return Fault(type(error).__name__, str(error)[:_MESSAGE], lines)
+    key = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else None
+    text = key if isinstance(key, str) else str(error)  # the text of a KeyError is a repr
+    return Fault(type(error).__name__, text[:_MESSAGE], lines)
 
 
 def said(fault: Fault) -> str:

@@ -287,7 +287,7 @@ def _done(
             f"{skill.name}() ran, but its result, a {codec.typename(value)}, cannot be recorded "
             f"({error.reason}); let it return data: texts, numbers, lists, dicts, DataFrames"
         )
-        return _failed(kernel, told, refused), refused
+        return _failed(kernel, {**told, "done": True}, refused), refused
     return _made(kernel, {**content, "kind": "safe"}, (header, *buffers)), None
 
 
@@ -295,12 +295,18 @@ def _failed(kernel: Kernel, told: Message, exc: BaseException) -> Call:
     lines = "".join(traceback.format_exception(exc))
     error = {
         "name": type(exc).__name__,
-        "message": objects.text_of(exc),
+        "message": _message(exc),
         "traceback": lines[-_TRACEBACK:],
         "bases": [kind.__name__ for kind in type(exc).__mro__],
     }
     content = {**told, "status": "error", "error": error, "token": None, "layout": []}
     return _made(kernel, {**content, "kind": ""}, ())
+
+
+def _message(exc: BaseException) -> str:
+    """What it says; of a `KeyError`, whose text is the repr of its key, the key."""
+    key = exc.args[0] if isinstance(exc, KeyError) and len(exc.args) == 1 else None
+    return key if isinstance(key, str) else objects.text_of(exc)
 
 
 def _result(skill: Skill, message: Message) -> Any:

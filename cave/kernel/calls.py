@@ -205,6 +205,7 @@ class Calls:
             ),
             bases=tuple(str(base) for base in bases) if isinstance(bases, list) else (),
             ran=content.get("ran") is not False,
+            done=content.get("done") is True,
         )
 
     async def _send_answer(self, key: Key, answer: SkillAnswer) -> None:

@@ -55,7 +55,8 @@ class Skill:
     transient: tuple[type[BaseException], ...] = ()
     """The errors that `retries` is for."""
     timeout: float | None = None
-    """Seconds that a call may take."""
+    """Seconds that a call may take on the host; what runs in the kernel is stopped as its cell
+    is."""
     runs: Runs = "kernel"
     undo: Skill | str | Callable[..., Any] | None = None
     """What compensates a call, offered after a restore."""
