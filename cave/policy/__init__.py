@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cave.policy.budget import Budget
+    from cave.policy.redaction import Masker, Redactor
     from cave.policy.rules import Policy, Profile, Rule
 
 _HOMES = {
     "Budget": "budget",
+    "Masker": "redaction",
     "Policy": "rules",
     "Profile": "rules",
+    "Redactor": "redaction",
     "Rule": "rules",
 }
 
 __all__ = [
     "Budget",
+    "Masker",
     "Policy",
     "Profile",
+    "Redactor",
     "Rule",
 ]
 

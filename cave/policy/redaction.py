@@ -1,0 +1,307 @@
+"""Redaction: secrets are masked before anything is journaled, shown, or sent to a model.
+
+A `Redactor` knows values and patterns. A value is found as it stands and in the forms that
+text commonly carries it in: base64 (also within a longer text, at each of its three
+alignments), URL-safe base64, hexadecimal, URL-quoted, JSON-escaped. All forms are one regular
+expression, whose literals share prefixes, so a text is walked once. A `Masker` does the same
+for a text that comes in pieces and holds back no more than may be the beginning of a secret.
+
+What is not found: a secret in another encoding, cut by other text, or spelt backwards.
+"""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from cave.errors import ConfigError
+from cave.policy.sifting import Sieve
+
+SHORTEST = 6
+"""Characters that a value must have: shorter ones would mask ordinary words and numbers."""
+
+LONG = 1 << 16
+"""Characters from which on a text is sifted first."""
+
+LONGEST_MATCH = 4096
+"""Characters of a match of a pattern that are found across two pieces of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The shape of a secret. In a stream, a text that begins with `lead` and goes on with
+    `inside` (a class of characters) until its end waits for what comes next.
+    """
+
+    regex: str
+    lead: str = ""
+    inside: str = r"\S"
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    "private key": Pattern(
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,3900}"
+        r"-----END [A-Z ]{0,30}PRIVATE KEY-----",
+        "-----BEGIN ",
+        r"[A-Za-z0-9+/=\s\\\-]",
+    ),
+    "api key": Pattern(r"sk-[A-Za-z0-9_\-]{20,4000}", "sk-", r"[A-Za-z0-9_\-]"),
+    "aws key": Pattern(r"A(?:KI|SI)A[A-Z0-9]{16}(?![A-Z0-9])", "A", r"[A-Z0-9]"),
+    "github token": Pattern(r"gh[pousr]_[A-Za-z0-9]{36,1000}", "gh", r"[A-Za-z0-9_]"),
+    "github access token": Pattern(
+        r"github_pat_[A-Za-z0-9_]{50,1000}", "github_pat_", r"[A-Za-z0-9_]"
+    ),
+    "slack token": Pattern(r"xox[abprs]-[A-Za-z0-9\-]{10,1000}", "xox", r"[A-Za-z0-9\-]"),
+    "jwt": Pattern(
+        r"eyJ[A-Za-z0-9_\-]{10,1000}\.eyJ[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,1000}",
+        "eyJ",
+        r"[A-Za-z0-9_.\-]",
+    ),
+    "password in a URL": Pattern(r"://[^\s:/@]{0,100}:[^\s/@]{1,200}(?=@)", "://", r"[^\s/]"),
+}
+"""Well-known shapes of secrets; each bounded, and none can make the search slow."""
+
+
+def forms(value: str) -> set[str]:
+    """The ways in which a text may carry `value`."""
+    data = value.encode("utf-8", "surrogatepass")
+    quoted = {quote(data, safe=""), quote(data), quote_plus(data)}
+    escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    written = {repr(value)[1:-1], repr(data)[2:-1]}
+    hexed = {data.hex(), data.hex().upper()}
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), text) for text in quoted}
+    found = {value, *quoted, *lower, *escaped, *written, *hexed, *_in_base64(data)}
+    return {text for text in found if len(text) >= SHORTEST}
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """The letters that are the same whatever stands before and behind, at each alignment."""
+    for shift in range(3):
+        whole = base64.b64encode(bytes(shift) + data).decode().rstrip("=")
+        first = (0, 2, 3)[shift]  # letters that bits of what is before reach into
+        last = (shift + len(data)) * 8 // 6
+        yield from (whole[first:last], whole[first:last].translate(_URLSAFE))
+
+
+_URLSAFE = str.maketrans("+/", "-_")
+
+
+class Redactor:
+    """Masks secrets in texts and values. `add` may be called at any time."""
+
+    def __init__(
+        self,
+        secrets: Iterable[tuple[str, str]] = (),
+        *,
+        patterns: Mapping[str, Pattern | str] = PATTERNS,
+    ) -> None:
+        self._forms: dict[str, str] = {}
+        self._patterns = {
+            name: Pattern(given) if isinstance(given, str) else given
+            for name, given in patterns.items()
+        }
+        self._shapes = [(name, _checked(name, p)) for name, p in self._patterns.items()]
+        for name, value in secrets:
+            self.add(name, value)
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"<Redactor of {', '.join(sorted(set(self._forms.values()))) or 'patterns alone'}>"
+
+    def add(self, name: str, value: str) -> None:
+        """Mask `value` from now on. Raises `ConfigError` when it is too short to be told apart."""
+        if not isinstance(value, str) or len(value.strip()) < SHORTEST:
+            raise ConfigError(
+                f"secret {name!r} has less than {SHORTEST} characters: masking it would mask "
+                f"ordinary text; choose a longer one"
+            )
+        for text in forms(value):
+            self._forms.setdefault(text, name)
+        self._stale = True
+
+    def _prepare(self) -> None:
+        patterns = self._patterns.values()
+        begins = [*self._forms, *(p.lead for p in patterns)]
+        self._begins = sorted(begins)
+        self._firsts = {text[0] for text in begins if text}
+        self._longest = max(map(len, begins), default=0)
+        words = [_trie(self._forms)] if self._forms else []
+        shapes = [f"(?:{p.regex})" for p in patterns]
+        self._words = re.compile("".join(words)) if words else _NOTHING
+        self._shape = re.compile("|".join(shapes)) if shapes else _NOTHING
+        self._regex = re.compile("|".join([*words, *shapes])) if words or shapes else _NOTHING
+        self._sieve: Sieve | None = None
+        opened = [f"{re.escape(p.lead)}{p.inside}{{0,{LONGEST_MATCH}}}" for p in patterns]
+        self._open = re.compile(f"(?:{'|'.join(opened)})\\Z") if opened else _NOTHING
+        self._stale = False
+
+    def _ready(self) -> re.Pattern[str]:
+        if self._stale:
+            self._prepare()
+        return self._regex
+
+    def mask(self, text: str) -> str:
+        """`text` with `[secret NAME]` in place of each."""
+        regex = self._ready()
+        if len(text) < LONG or not self._forms:
+            return regex.sub(lambda match: f"[secret {self._named(match)}]", text)
+        pieces, done = [], 0
+        for match in self._sifted(text):
+            pieces += [text[done : match.start()], f"[secret {self._named(match)}]"]
+            done = match.end()
+        return "".join([*pieces, text[done:]]) if done else text
+
+    def _sifted(self, text: str) -> Iterator[re.Match[str]]:
+        """The matches of a long text: what `finditer` of all would give, sooner."""
+        if self._sieve is None:
+            self._sieve = Sieve(self._forms)
+        shape, done = self._shape.search(text), 0
+        for place in self._sieve.places(text):
+            if place < done or (word := self._words.match(text, place)) is None:
+                continue
+            while shape is not None and shape.start() < place:
+                yield shape
+                done = shape.end()
+                shape = self._shape.search(text, done)
+            if place >= done:
+                yield word
+                done = word.end()
+                if shape is not None and shape.start() < done:
+                    shape = self._shape.search(text, done)
+        while shape is not None:
+            yield shape
+            shape = self._shape.search(text, shape.end())
+
+    def _named(self, match: re.Match[str]) -> str:
+        if (name := self._forms.get(match[0])) is not None:
+            return name
+        return next(
+            name for name, shape in self._shapes if shape.match(match.string, match.start())
+        )
+
+    def holds(self, text: str) -> bool:
+        """Whether a secret is in it."""
+        return self._ready().search(text) is not None
+
+    def waits(self, text: str) -> int:
+        """How many of the last characters may be the beginning of a secret."""
+        regex = self._ready()
+        start = len(text)
+        for at in range(max(0, start - self._longest + 1), start):
+            if text[at] in self._firsts and self._begins_with(text[at:]):
+                start = at
+                break
+        tail = max(0, len(text) - LONGEST_MATCH)
+        if (opened := self._open.search(text, tail)) is not None:
+            start = min(start, opened.start())
+        for match in regex.finditer(text, max(0, start - LONGEST_MATCH - self._longest)):
+            if match.start() < start < match.end():
+                return len(text) - match.end()  # one that is all there is not cut
+            if match.start() >= start:
+                break
+        return len(text) - start
+
+    def _begins_with(self, text: str) -> bool:
+        at = bisect.bisect_left(self._begins, text)
+        return at < len(self._begins) and self._begins[at].startswith(text)
+
+    def mask_value(self, value: Any) -> Any:
+        """A JSON value with every text in it masked, keys too; what is clean stays itself."""
+        match value:
+            case str():
+                return self.mask(value)
+            case Mapping():
+                return {self.mask_value(k): self.mask_value(v) for k, v in value.items()}
+            case list():
+                return [self.mask_value(item) for item in value]
+            case tuple():
+                return tuple(self.mask_value(item) for item in value)
+            case _:
+                return value
+
+    def mask_bytes(self, data: bytes) -> bytes:
+        """UTF-8 text masked; other bytes stay as they are."""
+        return self.mask(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def masker(self) -> Masker:
+        """A `Masker` for one stream."""
+        return Masker(self)
+
+
+class Masker:
+    """Masks a text that comes in pieces, whichever way it was cut.
+
+    What comes in goes out at once, but for an end that may be the beginning of a secret: that
+    waits for the next piece, or for `end`. It is shorter than the longest form of a secret, or
+    than `LONGEST_MATCH` where it has begun as a pattern does.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    @property
+    def held(self) -> int:
+        """Characters that wait."""
+        return len(self._held)
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now, masked."""
+        text = self._held + piece
+        cut = len(text) - self._redactor.waits(text)
+        self._held = text[cut:]
+        return self._redactor.mask(text[:cut])
+
+    def end(self) -> str:
+        """The rest."""
+        rest, self._held = self._redactor.mask(self._held), ""
+        return rest
+
+
+_NOTHING = re.compile(r"(?!)")
+
+
+def _checked(name: str, pattern: Pattern) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern.regex)
+        re.compile(pattern.inside)
+    except re.error as fault:
+        raise ConfigError(f"pattern {name!r} is no regular expression: {fault}") from fault
+    if compiled.groups:
+        raise ConfigError(f"pattern {name!r} has groups; write them as (?:...)")
+    if compiled.search("") is not None:
+        raise ConfigError(f"pattern {name!r} matches the empty text, and so everything")
+    return compiled
+
+
+def _trie(words: Iterable[str]) -> str:
+    """One expression for many words, the longest first, common beginnings once."""
+    root: dict[str, Any] = {}
+    for word in words:
+        node = root
+        for letter in word:
+            node = node.setdefault(letter, {})
+        node[""] = {}
+    return _branch(root)
+
+
+def _branch(node: dict[str, Any]) -> str:
+    parts = []
+    for letter, below in node.items():
+        if not letter:
+            continue
+        text, rest = re.escape(letter), below
+        while len(rest) == 1 and "" not in rest:  # a run without a fork
+            ((following, rest),) = rest.items()
+            text += re.escape(following)
+        parts.append(text + _branch(rest))
+    if not parts:
+        return ""
+    inner = f"(?:{'|'.join(parts)})" if len(parts) > 1 or "" in node else parts[0]
+    return f"{inner}?" if "" in node else inner
