@@ -15,6 +15,8 @@ from . import _run
 pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(600)]
 LOTS = _run.lots(_run.kinds())
 FULL = os.environ.get("CAVE_OBJECTS") == "full"
+TRACKING = {"pages": "", "hashes": "hashes"} if FULL else {"pages": ""}
+"""How kernels find what was written to: by page where the system can tell, or by hashing."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +25,15 @@ def few_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     if not FULL:
         for name in ("QUIET", "LONGEST"):
             monkeypatch.setattr(tending, name, 3600.0)
+
+
+@pytest.fixture(params=TRACKING, autouse=True)
+def tracking(
+    request: pytest.FixtureRequest, sessions: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels of the test track memory so; without a word they choose by themselves."""
+    if TRACKING[request.param]:
+        monkeypatch.setenv("CAVE_TRACKING", TRACKING[request.param])
 
 
 @pytest.mark.parametrize("number", range(len(LOTS)))
