@@ -8,10 +8,12 @@ import os
 import platform
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 from cave import config, home
@@ -43,7 +45,7 @@ def examine() -> list[Finding]:
     findings.append(_tried("home", _home))
     findings.append(_tried("journal", _journal))
     findings += _kernel_and_snapshots()
-    findings.append(Finding("DEGRADED", "confinement", "profile open: cells may do what you may"))
+    findings += _confinement()
     findings += _operators()
     return findings
 
@@ -135,6 +137,35 @@ def _kernel(tracked: list[str]) -> str:
     finally:
         portal().call(session.close())
         portal().call(at.forget(name))
+
+
+def _confinement() -> list[Finding]:
+    """The layers of the profile `confined`, each attacked here and now."""
+    from cave.kernel.confinement import OPEN, left_open, trial_plan
+    from cave.kernel.trial import fallen, tried
+
+    findings = []
+    if config.Settings.load().profile == "open":
+        told = "profile open: cells may do what you may"
+        findings.append(Finding("DEGRADED", "confinement", told))
+    with tempfile.TemporaryDirectory(prefix="cave-doctor-") as folder:
+        try:
+            plan = trial_plan(Path(folder))
+            found = tried(plan, None)
+        except CaveError as error:
+            return [*findings, Finding("FAILED", "confinement", str(error))]
+    through = fallen(found)
+    for layer, outcomes in found.items():
+        if layer in through:
+            detail = f"{OPEN.get(layer, 'it does not hold')} ({through[layer]})"
+            findings.append(Finding("DEGRADED", layer, detail))
+            continue
+        stopped = sum(said.startswith("stopped") for said in outcomes.values())
+        untried = "" if stopped else "; this user could not do them anyway"
+        told = f"{stopped} of {len(outcomes)} attacks stopped{untried}"
+        findings.append(Finding("ok", layer, told))
+    left = left_open(another_user=plan["uid"] is not None and "user" not in through)
+    return [*findings, *(Finding("DEGRADED", name, words) for name, words in left.items())]
 
 
 def _operators() -> list[Finding]:

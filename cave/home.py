@@ -6,6 +6,7 @@
         cave.db              journals of all sessions
         blobs/               immutable bytes by their hash
         config.toml          the user's settings
+        confinement.json     which layers hold on this system, tried once per start of it
         key                  signs snapshots
         reserve              space for results of effects when the disk is full
         sessions/NAME/work   the cwd of cells
@@ -142,6 +143,7 @@ class Kernels:
             env={} if self.settings.tracking == "auto" else {"CAVE_TRACKING": "hashes"},
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
             confinement=None if self.settings.profile == "open" else Confinement(),
+            trials=self._home.path / "confinement.json",
         )
         return await start(launch)
 

@@ -39,6 +39,20 @@ OPEN = {
 }
 """What is open without a layer."""
 
+_LEFT = {
+    "shared-memory": "cells can open what other programs of the user keep in /dev/shm",
+    "processes": "cells can see which processes run, and their command lines",
+    "disk": "cells can fill the disk: files are limited in length, not in number",
+}
+_LEFT_TO_SAME_USER = {
+    "metadata": "cells can change modes and times of the user's files",
+}
+
+
+def left_open(*, another_user: bool) -> dict[str, str]:
+    """What no layer stops here, in the words in which it is always told."""
+    return _LEFT if another_user else {**_LEFT, **_LEFT_TO_SAME_USER}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
@@ -143,17 +157,32 @@ def prepare(
     }
 
 
-def layers(held: Confinement, report: Mapping[str, Mapping[str, str]]) -> Layers:
-    """What came of a plan. Raises `KernelStartError` where a layer is required and missing."""
-    missing = {**report["missing"], **dict.fromkeys(held.without, "it was left out")}
+def trial_plan(folder: Path) -> dict[str, Any]:
+    """The plan of an ordinary confined kernel, to try the layers with, in a folder of its own."""
+    places = Places(folder, folder / "kernel", folder / "work", folder / "run")
+    return prepare(Confinement(), places, python=None, sealed=True)
+
+
+def layers(
+    held: Confinement,
+    report: Mapping[str, Mapping[str, str]],
+    fallen: Mapping[str, str] | None = None,
+) -> Layers:
+    """What came of a plan, and of the trial on this system (`fallen`: layers that do not hold).
+
+    Raises `KernelStartError` where a layer is required and missing.
+    """
+    left_out = dict.fromkeys(held.without, "it was left out")
+    missing = {**(fallen or {}), **report["missing"], **left_out}
     degraded = tuple(degradation(name, why) for name, why in missing.items())
     if degraded and held.require:
         raise KernelStartError(
             f"the kernel was not started, because confinement='require': {'; '.join(degraded)}; "
             f"for more type: cave doctor"
         )
-    found = {name: report["applied"][name] for name in LAYERS if name in report["applied"]}
-    applied = {"environment": "scrubbed", **found}
+    put_on = {"environment": "scrubbed", **report["applied"]}
+    names = [name for name in ("environment", *LAYERS) if name in put_on and name not in missing]
+    applied = {name: put_on[name] for name in names}
     return Layers(tuple(f"{k}: {v}" if v else k for k, v in applied.items()), degraded)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cave.errors import KernelStartError
-from cave.kernel import confinement, processes
+from cave.kernel import confinement, processes, trial
 from cave.kernel.confinement import Confinement, Layers, Places
 
 OWN = "cave-python"
@@ -57,6 +57,9 @@ class Launch:
 
     confinement: Confinement | None = None
     """What the kernel is held to; None: it may do what its user may."""
+
+    trials: Path | None = None
+    """Where it is remembered whether the layers hold on this system; None: they are not tried."""
 
     @property
     def home(self) -> Path:
@@ -200,6 +203,8 @@ class Kept:
     """Closing it without `confirm` ends them."""
     report: Any = None
     """Which layers the kernel has, when it is confined."""
+    fallen: Mapping[str, str] = field(default_factory=dict)
+    """The layers that do not hold on this system."""
 
     def confirm(self) -> None:
         """The kernel is recorded: from now on it outlives us."""
@@ -214,10 +219,12 @@ class Kept:
 
 def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]) -> Kept:
     """Start a keeper that starts `argv`, confined as `launch` says."""
-    plan = None
+    plan, fallen = None, {}
     if (held := launch.confinement) is not None:
         places = launch.places(runtime)
         plan = confinement.prepare(held, places, python=launch.python, sealed=bool(fds))
+        if launch.trials is not None:
+            fallen = trial.fallen(trial.tried(plan, launch.trials))
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -233,7 +240,7 @@ def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]
         reap(keeper)
         tail = read_tail(launch.home / "keeper.log")
         raise KernelStartError(f"the kernel's keeper did not start; it printed:\n{tail}")
-    return Kept(keeper, int(pid), ours, json.loads(report))
+    return Kept(keeper, int(pid), ours, json.loads(report), fallen)
 
 
 def _line(line: socket.socket) -> bytes:
@@ -361,7 +368,7 @@ def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
     """The record of a kernel that was just started. Raises `KernelStartError` where a layer is
     required and missing."""
     held = launch.confinement
-    layers = Layers() if held is None else confinement.layers(held, kept.report)
+    layers = Layers() if held is None else confinement.layers(held, kept.report, kept.fallen)
     return Record(
         session=launch.session,
         number=launch.number,

@@ -51,7 +51,10 @@ def apply(plan: Mapping[str, Any]) -> Report:
     elif another:
         report["missing"]["user"] = another
     changed = "user" in report["applied"]
-    put("capabilities", lambda: "one, to read what Landlock allows" if changed else privileges.drop())
+    put(
+        "capabilities",
+        lambda: "one, to read what Landlock allows" if changed else privileges.drop(),
+    )
     put("no-new-privileges", privileges.no_new)
     if ruleset:
         put("landlock", lambda: _restricted(ruleset[0], report["applied"]["landlock"]))

@@ -1,0 +1,95 @@
+"""Starts the suite as root and as an ordinary user, and puts the outcomes side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ORDINARY = 4321
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_AS_USER = """
+set -e
+mount --make-rprivate /
+if [ -n "$COVER" ]; then  # the interpreter lies where only root can go: show it to all
+    mount --bind "$BASE" "$STAGE"
+    mount -t tmpfs -o mode=755 none "$COVER"
+    mkdir -p "$BASE"
+    mount --bind "$STAGE" "$BASE"
+fi
+exec setpriv --reuid "$ID" --regid "$ID" --clear-groups --inh-caps=-all --bounding-set=-all "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of all attacks, and of the layers."""
+
+    outcomes: Mapping[str, str]
+    layers: tuple[str, ...]
+    degraded: tuple[str, ...]
+
+    @property
+    def open(self) -> set[str]:
+        """The attacks that succeeded."""
+        return {name for name, said in self.outcomes.items() if not said.startswith("stopped")}
+
+
+def run(profile: str, *, ordinary: bool) -> Found:
+    """Every attack under a profile. As an ordinary user root needs mount namespaces for it."""
+    folder = Path(tempfile.mkdtemp(prefix="cva", dir="/tmp"))
+    command = [sys.executable, "-m", "tests.attacks._suite", profile, str(folder / "at")]
+    environment = {**os.environ, "CANARY": "canary!!"}
+    (folder / "at").mkdir()
+    (folder / "stage").mkdir()
+    if ordinary and os.getuid() == 0:
+        folder.chmod(0o755)
+        os.chown(folder / "at", ORDINARY, ORDINARY)
+        base = Path(sys.base_prefix)
+        environment |= {
+            "COVER": _cover(base), "BASE": str(base), "STAGE": str(folder / "stage"),
+            "ID": str(ORDINARY), "HOME": str(folder / "at"), "USER": "ordinary",
+        }  # fmt: skip
+        command = ["unshare", "--mount", "sh", "-c", _AS_USER, "sh", *command]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=_REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        found = json.loads(done.stdout.splitlines()[-1])
+    finally:
+        shutil.rmtree(folder)
+    return Found(found["outcomes"], tuple(found["layers"]), tuple(found["degraded"]))
+
+
+def _cover(base: Path) -> str:
+    """The first folder on the way to `base` where others may not go; nothing when all may."""
+    for folder in reversed(base.parents):
+        if not folder.stat().st_mode & 0o001:
+            return str(folder)
+    return ""
+
+
+def table(found: Mapping[str, Found]) -> str:
+    """Attacks in rows, runs in columns."""
+    names = list(next(iter(found.values())).outcomes)
+    wide = max(map(len, names)) + 2
+    columns = [max(len(title), 26) for title in found]
+    head = "attack".ljust(wide) + "  ".join(t.ljust(w) for t, w in zip(found, columns, strict=True))
+    lines = [head.rstrip()]
+    for name in names:
+        cells = [f.outcomes[name].ljust(w) for f, w in zip(found.values(), columns, strict=True)]
+        lines.append((name.ljust(wide) + "  ".join(cells)).rstrip())
+    return "\n".join(lines)

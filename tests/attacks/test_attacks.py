@@ -1,0 +1,74 @@
+"""Attack cells under each profile, as root and as an ordinary user; and a system without a layer.
+
+`python -m tests.attacks` prints the whole table.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cave.kernel.confinement import OPEN, left_open
+from tests.attacks import _cells, _run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the layers are Linux's")
+USERS = ["ordinary"] if os.getuid() else ["root", "ordinary"]
+LEFT = {"shared_memory": "shared-memory", "change_mode": "metadata"}
+"""Attacks that no layer stops, by the words in which that is told."""
+NEEDS_NO_LAYER = {"fifo_artifact", "symlink_out", "unkillable"}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_confined_cells_get_nowhere(user: str) -> None:
+    """Every attack is stopped but for those that doctor names, and no layer is missing."""
+    found = _run.run("confined", ordinary=user == "ordinary")
+    print(_run.table({f"confined, {user}": found}))
+    assert len(found.outcomes) == len({*_cells.LISTED, *_cells.MORE, *NEEDS_NO_LAYER})
+    told = left_open(another_user=user == "root")
+    assert {LEFT.get(name, name) for name in found.open} <= set(told)
+    assert found.open <= LEFT.keys()
+    assert found.degraded == ()
+
+
+def test_the_attacks_are_attacks() -> None:
+    """Where nothing confines cells all that they try succeeds, or their user may not do it."""
+    found = _run.run("open", ordinary=False)
+    print(_run.table({"open": found}))
+    stopped = found.outcomes.keys() - found.open
+    if os.getuid() == 0:
+        assert stopped == NEEDS_NO_LAYER
+    assert stopped <= {
+        *NEEDS_NO_LAYER, "read_shadow", "read_disk", "write_packages", "core_pattern", "device",
+        "bpf", "perf", "mount", "chroot", "become_root", "new_file_system", "userns",
+    }  # fmt: skip
+
+
+def without_landlock(folder: Path, *, require: bool) -> str:
+    """What a host says on a system whose Landlock is switched off."""
+    command = [sys.executable, "-m", "tests.attacks._without", str(folder), str(int(require))]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_missing_layer_is_named(tmp_path: Path) -> None:
+    """Without Landlock a kernel starts, says by name what is open, and that is open."""
+    said = without_landlock(tmp_path, require=False)
+    assert f"DEGRADED landlock: {OPEN['landlock']}" in said
+    assert "read a file: open" in said
+    assert "make a socket: stopped" in said
+
+
+def test_a_missing_layer_that_is_required_is_a_refusal(tmp_path: Path) -> None:
+    """Where confinement is required nothing is started without Landlock, and nothing is left."""
+    said = without_landlock(tmp_path, require=True)
+    assert said.startswith("KernelStartError: the kernel was not started")
+    assert f"DEGRADED landlock: {OPEN['landlock']}" in said
+    assert not list(tmp_path.glob("session/kernels/*"))
