@@ -154,6 +154,86 @@ def once(s: cave.Session) -> None:
     assert not counts
 
 
+AGAIN = """
+from cave import failpoints
+from tests.crash import world
+failpoints.arm({point!r}, 'kill')
+s = cave.open('effects', skills=world.SKILLS)
+s.resume()
+print('ended')
+"""
+
+
+@pytest.mark.timeout(600 if not FULL else 6000)
+def test_a_death_in_the_recovery_changes_nothing(
+    host: Callable[..., Host], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on with a cut cell dies at a point of its own, with its kernel: the next one
+    comes to the namespace of a session left alone, and the outside has each effect once."""
+    print(f"seed {SEED}")
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+    expected: list[str] = []
+    firsts = {"effect.before_intent": ["pay", "mail"], "effect.after_call": ["pay"]}
+    pairs = [(first, point, kind) for first, kinds in firsts.items()
+             for point, kind in itertools.product(POINTS, kinds)]  # fmt: skip
+    random.Random(SEED).shuffle(pairs)
+    for n, (first, second, kind) in enumerate(pairs if FULL else pairs[:3]):
+        print(n, first, second, kind)
+        source = SOURCE.format(item=str(n), call=kind)
+        die_at(host, first, "both", source)
+        again = host(AGAIN.format(point=second))
+        assert again.end(120, keep=True) == -signal.SIGKILL, f"{second}: {again.rest()}"
+        with suppress(ProcessLookupError):
+            os.kill(kernel_pid(), signal.SIGKILL)
+        s = cave.open("effects", skills=world.SKILLS)
+        go_on(s, source)
+        expected += [f"{kind} {n}", f"after {n}"]
+        assert s["log"] == expected, (first, second, kind)
+        once(s)
+        portal().call(facade.leave_all())
+
+
+BUSY = """
+from tests.crash import world
+s = cave.open('effects', skills=world.SKILLS)
+s.run('log = []').raise_for_error()
+s.run({source!r}).raise_for_error()
+"""
+
+
+def test_a_fork_beside_a_running_cell_calls_with_keys_of_its_own(
+    host: Callable[..., Host],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    marker: Path,
+) -> None:
+    """What the running cell has done is asked about in the fork; the fork's call has another key,
+    and the cell goes on as if nothing had been."""
+    monkeypatch.setenv("WORLD", str(tmp_path / "world.db"))
+    source = (
+        "log.append(pay('a'))\nimport pathlib, time\n"
+        f"while not pathlib.Path({str(marker)!r}).exists(): time.sleep(0.01)\n"
+        "log.append(pay('b'))"
+    )
+    worker = host(BUSY.format(source=source))
+    wait_until(lambda: len(world.rows()) == 1)
+    s = cave.open("effects", skills=world.SKILLS)
+    with s.fork("other", at=1) as other:
+        asked = other.run("log.append(pay('a'))")
+        assert asked.error is not None
+        assert "of session 'effects'" in asked.error.message
+        (doubt,) = other.in_doubt
+        other.settle(doubt.id, "not_done")
+        other.resume()
+        assert other["log"] == ["pay a"]
+    marker.touch()
+    assert worker.end(120, keep=True) == 0, worker.rest()
+    assert s["log"] == ["pay a", "pay b"]
+    assert sorted(item for _, _, item in world.rows()) == ["a", "a", "b"]
+    assert len({key for key, _, _ in world.rows()}) == 3
+
+
 UNDO = """
 from cave import failpoints
 from tests.crash import world
