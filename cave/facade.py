@@ -230,7 +230,7 @@ class Session:
     def undo(self, id: str) -> Effect:
         """Call what the skill of an effect names as `undo=`: after it the effect does not stand
         any more. Raises `ConfigError`, `EffectInDoubt`, `SkillError`."""
-        return self._wait(self._inner.undo(id, tell=print))
+        return self._wait(self._inner.undo(id, tell=_say))
 
     def plan(self) -> Plan:
         """What `recover()` would do with the cells that a death has cut, in words."""

@@ -254,7 +254,7 @@ def book(entry: str) -> str:
     return f"booked {entry}"
 
 
-def test_what_stands_can_be_undone_once(sessions: None, home: Path) -> None:
+def test_what_stands_can_be_undone_once(sessions: None) -> None:
     """The report says what to type; the compensation gets arguments and result, has a key of its
     own and is in the ledger; then the effect does not stand, and is not undone twice."""
     taken.clear()
@@ -282,6 +282,15 @@ def test_what_stands_can_be_undone_once(sessions: None, home: Path) -> None:
             s.undo("e2")
     s.run("a = book('rent')").raise_for_error()  # it is no repetition any more
     assert len(taken) == 1
+    seen: list[str] = []
+
+    def look(view: Any) -> Finish:
+        seen.append(str(view.messages))
+        return Finish("seen")
+
+    cave.open("q3", operator=ScriptedOperator([look])).ask("what stands?")
+    assert "stands: e2 (book, cell 2)" in seen[0]
+    assert "undone by unbook: it does not stand any more" in seen[0]
 
 
 def test_a_session_says_when_its_skills_are_others(
