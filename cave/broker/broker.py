@@ -201,7 +201,8 @@ class Broker:
         for entry in [e for e in history.ledger.entries.values() if e.state == "begun"]:
             intent = entry.intent
             waits = intent.key in self._running or self._kernel.asked_again(entry)
-            again = {*history.cut.cells, history.cut.stopped}
+            now = None if history.running is None else history.running.cell
+            again = {*history.cut.cells, history.cut.stopped, now}
             ended = intent.cell in history.cells and intent.cell not in again
             if _asks(intent) and not waits and (entry.first.undoes or ended):
                 await self._pen.doubt(intent, _unknown(intent))
