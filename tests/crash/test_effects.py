@@ -137,6 +137,8 @@ def go_on(s: cave.Session, source: str) -> None:
             s.resume()
         if not s.in_doubt:
             break
+    if s.plan().runs:  # a cell had ended, and the snapshot after it died twice
+        s.recover()
     last = s.history[-1]
     if last.source != source or (last.error and last.error.name == "CellNotRun"):
         last = s.run(source)
