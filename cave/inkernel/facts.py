@@ -23,7 +23,7 @@ def of_process() -> dict[str, Any]:
     }
 
 
-_DISTRIBUTIONS = {
+DISTRIBUTIONS = {
     "IPython": "ipython",
     "PIL": "pillow",
     "bs4": "beautifulsoup4",
@@ -43,7 +43,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def _version_of(name: str) -> str:
-    return _version(_DISTRIBUTIONS.get(name, name))
+    return _version(DISTRIBUTIONS.get(name, name))
 
 
 def _version(name: str) -> str:
