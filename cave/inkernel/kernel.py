@@ -363,6 +363,7 @@ class Kernel(IPythonKernel):
                 reply.update(ename=type(fault).__name__, evalue=Text(fault))
             reply["evalue"] = str(reply["evalue"])[:CLIP]
             reply["traceback"] = clip(list(reply["traceback"]))
+            reply["hint"] = self._hint(str(reply["ename"]))
         self._leave_if_forked()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Stream):
@@ -372,11 +373,24 @@ class Kernel(IPythonKernel):
         delta, bound = self._observe(running.cell if running else None)
         self._ended = {
             "status": reply["status"],
-            **{k: reply[k] for k in ("ename", "evalue", "traceback") if k in reply},
+            **{k: reply[k] for k in ("ename", "evalue", "traceback", "hint") if k in reply},
             "delta": delta,
             "bound": bound,
         }
         return reply
+
+    def _hint(self, name: str) -> str:
+        """What the namespace knows about the cell's fault."""
+        from . import hints
+
+        fault = self.shell.fault
+        if type(fault).__name__ != name:
+            return ""
+        try:
+            with self.interrupts.window():
+                return hints.of(fault, self.shell.user_ns)
+        except KeyboardInterrupt:
+            return ""
 
     def _show_payload(self, reply: Message) -> None:
         """What IPython gives to a pager or to the next cell is text of this one: no one pages."""
