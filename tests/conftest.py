@@ -21,9 +21,16 @@ GRACE = 2.0
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty CAVE_HOME, no key and no setting; a process left under it fails the test."""
+    with home_of_its_own(monkeypatch) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def home_of_its_own(patch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty CAVE_HOME while it lasts; a process left under it is an error."""
     path = Path(os.path.realpath(tempfile.mkdtemp(prefix="cv")))
-    clear_settings(monkeypatch)
-    monkeypatch.setenv("CAVE_HOME", str(path))
+    clear_settings(patch)
+    patch.setenv("CAVE_HOME", str(path))
     before = frozenset(psutil.pids())
     yield path
     left = end_processes_of(path, before)
@@ -77,7 +84,20 @@ def belongs(process: psutil.Process, home: Path) -> bool:
 @pytest.fixture
 def sessions(home: Path) -> Iterator[None]:
     """Every session of the test's home is deleted at its end, and the store is let go."""
-    yield
+    with sessions_deleted():
+        yield
+
+
+@contextlib.contextmanager
+def sessions_deleted() -> Iterator[None]:
+    """Delete every session of the home at the end, also after a failure."""
+    try:
+        yield
+    finally:
+        delete_sessions()
+
+
+def delete_sessions() -> None:
     import cave
     from cave import facade
     from cave.portal import portal
