@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from cave.events import Delta, Variable
@@ -9,6 +10,8 @@ from cave.stream.tokens import estimate
 
 LINE = 600
 """Characters of facts that one variable gets where it was just made."""
+KNOWN = 320
+"""The same where it is told what changed of one that is known already."""
 SHORT = 160
 """The same in a one-line summary."""
 DELTA_TOKENS = 800
@@ -17,6 +20,8 @@ DIGEST_TOKENS = 1_500
 """What the list of all variables may cost."""
 NAMED = 40
 """Names given where there is no room for facts."""
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def one_line(text: str, limit: int) -> str:
@@ -56,7 +61,7 @@ def changes(delta: Delta) -> list[str]:
     lines: list[str] = []
     tokens = 0
     for at, (mark, variable) in enumerate(marked):
-        line = f"{mark} {describe(variable)}"
+        line = f"{mark} {_changed(variable)}"
         tokens += estimate(line)
         if tokens > DELTA_TOKENS and lines:
             rest = marked[at:]
@@ -66,6 +71,16 @@ def changes(delta: Delta) -> list[str]:
     if delta.removed:
         lines.append(f"- {_names(delta.removed)}")
     return lines
+
+
+def _changed(variable: Variable) -> str:
+    """A variable with what changed of it; of another name's object no facts a second time."""
+    if not variable.change:
+        return describe(variable)
+    change = one_line(variable.change, KNOWN)
+    if change.startswith("is ") and ";" not in change:
+        return f"{variable.name} {change}"
+    return f"{describe(variable, KNOWN)} [{change}]"
 
 
 def brief(delta: Delta) -> str:
@@ -88,11 +103,14 @@ def lost(variables: Iterable[Variable]) -> str:
     )
 
 
-def digest(variables: Sequence[Variable], limit_tokens: int = DIGEST_TOKENS) -> str:
-    """All variables, the most recent first, within a limit that says what it left out."""
+def digest(
+    variables: Sequence[Variable], limit_tokens: int = DIGEST_TOKENS, *, words: str = ""
+) -> str:
+    """All variables within a limit that says what it left out: first those that `words` (the
+    request) name, by their own name or one of their columns, then the most recent."""
     lines: list[str] = []
     tokens = 0
-    ordered = _recent_first(variables)
+    ordered = _named_first(_recent_first(variables), words)
     for at, variable in enumerate(ordered):
         line = describe(variable)
         tokens += estimate(line)
@@ -102,6 +120,21 @@ def digest(variables: Sequence[Variable], limit_tokens: int = DIGEST_TOKENS) -> 
             break
         lines.append(line)
     return "\n".join(lines)
+
+
+def _named_first(variables: list[Variable], words: str) -> list[Variable]:
+    """Those that a text names first, in the order that they had."""
+    said = {word.lower() for word in _WORD.findall(words[:20_000]) if len(word) > 2}
+    if not said:
+        return variables
+
+    def rank(variable: Variable) -> int:
+        name = variable.name.lower()
+        if name in said or said.issuperset(part for part in name.split("_") if part):
+            return 0
+        return 2 - (not said.isdisjoint(map(str.lower, _WORD.findall(variable.summary))))
+
+    return sorted(variables, key=rank)
 
 
 def _recent_first(variables: Sequence[Variable]) -> list[Variable]:

@@ -19,7 +19,10 @@ _COLUMN = re.compile(
 
 
 def hint(error: CellError, source: str, variables: Mapping[str, Variable]) -> str:
-    """One line for a NameError or the KeyError of a column; nothing where nothing is near."""
+    """What the kernel said of the fault. Of faults without that: one line for a NameError or
+    the KeyError of a column; nothing where nothing is near."""
+    if error.hint:
+        return error.hint
     match error.name:
         case "NameError":
             found = _NAME.search(error.message)

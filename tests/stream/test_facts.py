@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cave import stream
-from cave.events import Variable
+from cave.events import Delta, Variable
+from cave.stream.facts import changes
 from cave.turn import clip
 
 
@@ -35,6 +36,25 @@ def test_the_digest_begins_with_the_most_recent() -> None:
     ]
     order = [line.split()[0] for line in stream.digest(variables).splitlines()]
     assert order == ["put_late", "new", "mid", "old", "put"]
+
+
+def test_the_digest_begins_with_what_the_request_names() -> None:
+    """A variable that the request names comes first, then one with such a column."""
+    variables = [
+        Variable("sales_2024", "DataFrame", cell=1),
+        Variable("df", "DataFrame", cell=2, summary="9x1 (carrier str)"),
+        Variable("new", "int", cell=9),
+    ]
+    text = stream.digest(variables, words="Join sales_2024 with each Carrier.")
+    assert [line.split()[0] for line in text.splitlines()] == ["sales_2024", "df", "new"]
+
+
+def test_a_change_says_what_differs() -> None:
+    """What differs follows the facts; another name of a known object has no facts again."""
+    frame = Variable("df", "DataFrame", (3, 1), summary="3x1 (a i64)", change="rows 2 -> 3")
+    alias = Variable("b", "DataFrame", (3, 1), summary="3x1 (a i64)", change="is df")
+    lines = changes(Delta(added=(alias,), changed=(frame,)))
+    assert lines == ["+ b is df", "~ df DataFrame 3x1 (a i64) [rows 2 -> 3]"]
 
 
 def test_the_digest_says_what_it_left_out() -> None:
