@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import lent
+
 if TYPE_CHECKING:
     from .kernel import Kernel, Message
 
@@ -235,7 +237,7 @@ def slices(views: Sequence[memoryview]) -> list[bytes]:
 
 def depart(views: Sequence[memoryview], folder: str) -> tuple[int, list[list[int]]]:
     """A sealed file in memory that holds `views`, and where each lies in it."""
-    fd = file(folder)
+    fd = file(folder, sum(view.nbytes + ALIGN for view in views))
     try:
         layout, end = [], 0
         for view in views:
@@ -251,8 +253,10 @@ def depart(views: Sequence[memoryview], folder: str) -> tuple[int, list[list[int
     return fd, layout
 
 
-def file(folder: str) -> int:
-    """A new file in memory, or one that nobody else can open."""
+def file(folder: str, size: int) -> int:
+    """A new file in memory for so many bytes, or one that nobody else can open."""
+    if size > lent.limit():
+        return lent.file()
     if hasattr(os, "memfd_create"):
         return os.memfd_create("cave", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     fd, path = tempfile.mkstemp(dir=folder)
@@ -270,6 +274,9 @@ def seal(fd: int) -> None:
 
 def write(fd: int, view: memoryview, offset: int) -> None:
     """All of `view` into the file."""
+    if offset + view.nbytes > lent.limit():
+        lent.write(fd, view, offset)
+        return
     done = 0
     while done < view.nbytes:
         done += os.pwrite(fd, view[done : done + _SLICE], offset + done)

@@ -40,11 +40,12 @@ def main(argv: list[str]) -> None:
     plan = _read_line(line)
     if not plan:
         return
-    pid, report = _spawn(command, cwd, log, libc, plan)
+    lender = _Lender() if b'"file"' in plan else None
+    pid, report = _spawn(command, cwd, log, libc, plan=plan, lender=lender)
     for fd in filter(None, fds.split(",")):
         os.close(int(fd))  # else clients of a dead kernel would wait instead of being refused
     os.write(line, b"%d %s\n" % (pid, report))
-    if not _wait(pid, wake, line):
+    if not _wait(pid, wake, line, lender):
         os.kill(pid, signal.SIGKILL)
     code = _reap(pid)
     _write_status(status, pid, code, oom=code == -signal.SIGKILL and _oom_kills() > ooms)
@@ -91,7 +92,13 @@ def _read_line(line: int) -> bytes:
 
 
 def _spawn(
-    command: list[str], cwd: str, log: str, libc: ctypes.CDLL | None, plan: bytes
+    command: list[str],
+    cwd: str,
+    log: str,
+    libc: ctypes.CDLL | None,
+    *,
+    plan: bytes,
+    lender: "_Lender | None",
 ) -> tuple[int, bytes]:
     """Start the kernel; its number, and what it said of its layers before its program began."""
     keeper = os.getpid()
@@ -104,6 +111,8 @@ def _spawn(
             return pid, told.read() or b"null"
     try:
         _become_kernel(cwd, log)
+        if lender is not None:
+            lender.offer()
         if confine is not None and not confine(plan, writing):
             os._exit(REFUSED)
         if libc is not None:
@@ -146,14 +155,54 @@ def _become_kernel(cwd: str, log: str) -> None:
     os.chdir(cwd)
 
 
-def _wait(pid: int, wake: int, line: int) -> bool:
+class _Lender:
+    """Makes files in memory for a kernel whose own may not grow: images of it are long ones."""
+
+    SIZE = 1 << 40
+
+    def __init__(self) -> None:
+        import socket
+
+        self._send = socket.send_fds
+        self._ours, self._theirs = socket.socketpair()
+        self.fd = self._ours.fileno()
+
+    def offer(self) -> None:
+        """In the kernel: tell its program where to ask."""
+        self._theirs.set_inheritable(True)
+        os.environ["CAVE_LENDER"] = str(self._theirs.fileno())
+
+    def kept(self) -> None:
+        """In the keeper: that end is the kernel's alone."""
+        self._theirs.close()
+
+    def lend(self) -> bool:
+        """Answer one request; False when nobody asks any more."""
+        if not self._ours.recv(1):
+            return False
+        fd = os.memfd_create("cave", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, self.SIZE)
+            self._send(self._ours, [b"+"], [fd])
+        finally:
+            os.close(fd)
+        return True
+
+
+def _wait(pid: int, wake: int, line: int, lender: _Lender | None) -> bool:
     """Until the kernel ends. False when it is to be ended."""
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(line, select.POLLIN)
+    if lender is not None:
+        lender.kept()
+        poll.register(lender.fd, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
-            if fd == line:
+            if lender is not None and fd == lender.fd:
+                if not lender.lend():
+                    poll.unregister(fd)
+            elif fd == line:
                 poll.unregister(line)
                 if not os.read(line, 1):
                     return False

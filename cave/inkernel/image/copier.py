@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .. import threads
+from .. import lent, threads
 from . import maps
 from .buffers import address_at
 
@@ -63,7 +63,7 @@ class Copier:
         """Fill the file: all but large memory now, that by a child. The pipe on which the
         child says that the file is complete and sealed; None when it is all to be done here."""
         self.reap()
-        if self._child or self.refusal:
+        if self._child or self.refusal or parts.end > lent.limit():
             return None
         jobs = _jobs(parts)
         if sum(size for _, size, _ in jobs.values()) < WORTH:

@@ -167,7 +167,7 @@ def hand_over(
     if parts.end < INLINE or inline:
         blob = memoryview(parts.joined())
         return objects.slices([blob]) if blob.nbytes else []
-    fd = objects.file(folder)
+    fd = objects.file(folder, parts.end)
     pipe = None
     try:
         if copier is not None:
