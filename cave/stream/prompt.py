@@ -157,7 +157,7 @@ def _head(window: Window, history: History, turn: OpenTurn) -> Message:
     coming = estimate(turn.prompt) + sum(map(estimate, blocks))
     ended = any(isinstance(e, KernelEnded) for e in turn.before)
     if window.shorten(coming) or first or ended:
-        blocks.append(_digest(turn.variables, window.limit))
+        blocks.append(_digest(turn.variables, window.limit, turn.prompt))
     blocks = [block for block in blocks if block]
     if not blocks:
         return Message("user", turn.prompt)
@@ -172,11 +172,11 @@ def _previous(history: History, turn: OpenTurn) -> str:
     return "\n".join(["Run for the request before:", *map(summary, before.cells)])
 
 
-def _digest(variables: Iterable[Variable], limit: int) -> str:
+def _digest(variables: Iterable[Variable], limit: int, words: str = "") -> str:
     listed = tuple(variables)
     if not listed:
         return "The kernel holds no variables yet."
-    text = digest(listed, min(DIGEST_TOKENS, limit // 8))
+    text = digest(listed, min(DIGEST_TOKENS, limit // 8), words=words)
     return f"Variables in the kernel:\n{text}"
 
 
