@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cave.each import each
     from cave.errors import (
         BudgetExceeded,
         CaveError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         KernelDied,
         KernelStartError,
         LeaseLost,
+        LoopStopped,
         NotPortable,
         OperatorError,
         PutError,
@@ -63,6 +65,7 @@ _HOMES = {
         "KernelDied",
         "KernelStartError",
         "LeaseLost",
+        "LoopStopped",
         "NotPortable",
         "OperatorError",
         "PutError",
@@ -75,6 +78,7 @@ _HOMES = {
         "StoreError",
         "UnknownName",
     ),
+    "each": ("each",),
     "facade": ("Session", "delete", "open", "open_async", "sessions"),
     "policy": ("Budget", "Policy"),
     "resources": ("persistent", "resource"),
@@ -104,6 +108,7 @@ __all__ = [
     "KernelDied",
     "KernelStartError",
     "LeaseLost",
+    "LoopStopped",
     "NotPortable",
     "OperatorError",
     "Policy",
@@ -125,6 +130,7 @@ __all__ = [
     "UnknownName",
     "Usage",
     "delete",
+    "each",
     "open",
     "open_async",
     "persistent",

@@ -15,6 +15,7 @@ from cave.events import (
     KernelEnded,
     Recovered,
     Restored,
+    SnapshotCommitted,
     ValuesDeleted,
     ValuesPut,
 )
@@ -37,6 +38,8 @@ class Cut:
         """The cell that stopped at an effect in doubt."""
         self.runs: Counter[int] = Counter()
         """How often cells were sent again."""
+        self.deaths: Counter[str] = Counter()
+        """By item of a loop: how often the kernel died under it."""
         self.told = False
         """Whether it was decided already what of it runs by itself."""
 
@@ -51,6 +54,10 @@ class Cut:
                 self._finished(event)
             case KernelEnded():
                 self.alone, self.told = event.alone, False
+                if event.item and event.reason == "died":
+                    self.deaths[event.item] += 1
+            case SnapshotCommitted() if event.inside is not None:
+                del self.runs[event.inside.cell]  # it has come further
             case Recovered():
                 self.told = True
             case Restored() if event.reason == "asked":
@@ -62,6 +69,7 @@ class Cut:
 
     def _move_on(self) -> None:
         self.cell, self.stopped, self.undone = None, None, ()
+        self.deaths.clear()
 
     def _finished(self, event: CellFinished) -> None:
         n, error = event.cell, event.error

@@ -24,6 +24,7 @@ natural builtin too, so that callers may catch whichever they know.
     ├── SkillError (ValueError)           a skill that cannot be: its declaration, its arguments
     ├── EffectInDoubt (RuntimeError)      nobody knows whether an effect was done
     ├── Divergence (RuntimeError)         a cell that ran again called something else
+    ├── LoopStopped (RuntimeError)        an item of `cave.each` has ended the kernel twice
     └── StoreError (OSError)              the journal cannot be read or written
         ├── JournalCorrupt                a record differs from its hash
         └── SnapshotError                 a snapshot cannot be written or used
@@ -174,6 +175,10 @@ class EffectInDoubt(CaveError, RuntimeError):
 
 class Divergence(CaveError, RuntimeError):
     """A cell that ran again called another skill, or with other arguments; nothing was called."""
+
+
+class LoopStopped(CaveError, RuntimeError):
+    """An item of `cave.each` has ended the kernel twice; the loop stopped before it."""
 
 
 class StoreError(CaveError, OSError):

@@ -19,6 +19,7 @@ from typing import ClassVar, Literal, Self, TypeVar
 from cave.facts import (
     Delta as Delta,
     Fault as Fault,
+    Inside as Inside,
     Output as Output,
     OutputKind as OutputKind,
     SkillRef as SkillRef,
@@ -50,6 +51,8 @@ EffectState = Literal["begun", "done", "failed", "in_doubt", "not_done", "given_
 EffectEnd = Literal["done", "failed", "in_doubt"]
 Decision = Literal["done", "not_done", "give_up"]
 ForkEffects = Literal["ask", "deny", "allow"]
+ApprovalState = Literal["pending", "approved", "denied", "expired"]
+ApprovalScope = Literal["once", "session"]
 
 
 def clean(text: str) -> str:
@@ -143,6 +146,8 @@ class KernelEnded(Event):
     lost: tuple[Variable, ...] = ()
     alone: bool = False
     """Whether the host that used it lived on and saw it end."""
+    item: str = ""
+    """The item of a loop over `cave.each` that was under way."""
 
 
 @_event
@@ -333,6 +338,8 @@ class SnapshotCommitted(Event):
     """Names that it will not bring back exactly."""
     missed: tuple[str, ...] = ()
     """Names that had changed although no cell was seen to reach them; now they are in."""
+    inside: Inside | None = field(default=None, repr=False)
+    """Where the cell was that it was taken in the midst of; None for one between cells."""
     file: str = field(default="", repr=False)
     """All of its file (deflated, base64), where that is small and was not waited for."""
 
@@ -479,6 +486,75 @@ class EffectSettled(Event):
     decision: Decision
     """`done`: it was, with `value`; `not_done`: it is called again; `give_up`: it never is."""
     value: StoredValue | None = None
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(Event):
+    """A person's leave is needed for a call of a skill or for a cell, which waits."""
+
+    approval: str
+    """Its id in the session: `a1`, `a2` ..."""
+    what: str
+    """In words: `post(n=1)`, `cell of turn 2, step 3`."""
+    digest: str
+    """SHA-256 of the encoded arguments, or of the cell's source: the answer is for these."""
+    skill: str = ""
+    """Empty for a cell."""
+    arguments: dict[str, str] = field(default_factory=dict)
+    """For people: the arguments as short texts."""
+    source: str = ""
+    """All of the cell that calls, or that is to run."""
+    reason: str = ""
+    """Why one is asked: the rule, the skill's declaration."""
+    covers: str = ""
+    """What an answer for the whole session is for: a skill as it is declared now, a rule."""
+    expires_at: float | None = None
+    """When it counts as denied (Unix seconds)."""
+    turn: int | None = None
+    step: int | None = None
+    cell: int | None = None
+    lane: str = ""
+    ordinal: int = 0
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSettled(Event):
+    """A person, or what answers for one, has said yes or no; or nobody has in time."""
+
+    approval: str
+    state: ApprovalState
+    digest: str
+    """Of what was shown to whoever answered; an answer for something else counts for nothing."""
+    scope: ApprovalScope = "once"
+    actor: str = ""
+    """Who: a user's name, the name of an approver."""
+    via: str = ""
+    """Where: `notebook`, `terminal`, `python`, `approver`."""
+    reason: str = ""
+    edits: dict[str, str] = field(default_factory=dict)
+    """Arguments that the answer changed, as short texts."""
+    edited: str = ""
+    """SHA-256 of the encoded arguments with those changes."""
+    given: StoredValue | None = None
+    """Those arguments."""
+
+
+@_event
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPaused(Event):
+    """A limit is spent: the session waits until it is raised."""
+
+    budget: str
+    """Which: `turn`, `session`, or the name of one above it."""
+    limit: str
+    """`tokens`, `usd`, `steps` or `seconds`."""
+    allowed: float
+    spent: float
+    needed: float = 0.0
+    """What the next call would have needed."""
+    turn: int | None = None
 
 
 @_event

@@ -22,6 +22,15 @@ class Output:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+def joined(first: tuple[Output, ...], then: tuple[Output, ...]) -> tuple[Output, ...]:
+    """The outputs of a cell that ran in two parts; a stream that goes on is one."""
+    kinds = {(one.kind, one.name) for one in (*first[-1:], *then[:1])}
+    if not first or not then or len(kinds) > 1 or first[-1].kind != "stream":
+        return (*first, *then)
+    whole = Output("stream", first[-1].text + then[0].text, first[-1].name)
+    return (*first[:-1], whole, *then[1:])
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The exception that ended a cell: class name, text, traceback without colours."""
@@ -155,3 +164,34 @@ class SkillRef:
     version: str
     hash: str
     """Of its source and declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Where a cell was when a snapshot was taken in its midst: there it goes on."""
+
+    cell: int
+    statement: int
+    """The statement that comes next (1 is the first), or the loop that is under way."""
+    calls: int = 0
+    """Calls of skills that its own lane had made."""
+    forks: int = 0
+    """Lanes that it had begun."""
+    items: int | None = None
+    """Of a loop over `cave.each`: how many of its items were done."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """The same by key, where it has keys."""
+    outputs: tuple[Output, ...] = ()
+    """What had been put out."""
+    variables: tuple[Variable, ...] = ()
+
+    def __str__(self) -> str:
+        item = "" if self.items is None else f", item {self.items + 1}"
+        return f"statement {self.statement}{item}"
+
+    def past(self, lane: str, ordinal: int) -> bool:
+        """Whether a call at that place comes before."""
+        if not lane:
+            return ordinal <= self.calls
+        number = lane.split("/")[1]
+        return number.isdecimal() and int(number) <= self.forks

@@ -38,6 +38,7 @@ POINTS: dict[str, str] = {
     "effect.after_call": "after the call of an effect, before anything is kept of it",
     "effect.before_result": "before the result of an effect is journaled",
     "effect.after_result": "after the result of an effect, before the cell has it",
+    "progress.after_commit": "after the progress of a cell is a snapshot, before it is let go of",
     "snapshot.mid_retire": "while snapshots are retired, between two files",
 }
 """Every failpoint of the code, with the moment that it stands for."""

@@ -23,8 +23,10 @@ from cave.events import (
     Event,
     Fault,
     ForeignAdmitted,
+    Inside,
     KernelEnded,
     KernelStarted,
+    Output,
     OutputLate,
     Recovered,
     Restored,
@@ -124,6 +126,8 @@ class History:
         self.waiting: OpenTurn | None = None
         """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
+        self.resumed: Inside | None = None
+        """Where the cell that runs went on from, when that is not its start."""
         self.cut = Cut()
         """What a death has cut, and may be run again."""
         self.lasting = Lasting()
@@ -221,11 +225,14 @@ class History:
     def _feed_lasting(self, event: Event) -> None:
         match event:
             case SnapshotCommitted():
+                if event.inside is not None:
+                    self.variables = {v.name: v for v in event.inside.variables}
                 self._made_durable()
             case Restored():
                 self._restored(event)
             case CellResumed() if event.cell in self._started:
                 self.running = replace(self._started[event.cell], kernel=event.kernel)
+                self.resumed = self.lasting.inside(event.cell)
             case Recovered() if event.cells or event.left:
                 self._note(event)
             case SkillsOffered():
@@ -246,6 +253,11 @@ class History:
                 self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
         if isinstance(event, EffectSettled) or (undone is not None and undone.undone):
             self._note(event)
+
+    def outputs_before(self, cell: int) -> tuple[Output, ...]:
+        """What the cell that runs had put out where it went on from."""
+        resumed = self.resumed
+        return () if resumed is None or resumed.cell != cell else resumed.outputs
 
     def effects_of(self, cell: int) -> tuple[Effect, ...]:
         """The recorded calls of a cell."""
@@ -277,7 +289,7 @@ class History:
     def _cell_finished(self, event: CellFinished) -> None:
         started = self._started[event.cell]
         if self.running is not None and self.running.cell == event.cell:
-            self.running = None
+            self.running = self.resumed = None
         self.spool = max(self.spool, event.spool)
         self._bind((*event.delta.added, *event.delta.changed))
         for name in event.delta.removed:

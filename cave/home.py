@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from cave import config
 from cave.errors import StoreError
+from cave.events import Inside
 from cave.image import Image
 from cave.ports import Clock, Death, Kernel, SessionInfo, SpooledCell, SpooledOutput, SystemClock
 
@@ -166,6 +167,24 @@ class Kernels:
             return await asyncio.to_thread(pending, folder, number)
         finally:
             discard(folder, number)
+
+    async def progress(self, number: int, cell: int) -> tuple[Image, Inside] | None:
+        """What a kernel kept in the midst of a cell, and where that was."""
+        from cave.kernel import progress
+
+        return await asyncio.to_thread(progress, self._home.folder(self._session), number, cell)
+
+    def forget_progress(self, number: int) -> None:
+        """It is committed, or worth nothing."""
+        from cave.kernel import discard
+
+        discard(self._home.folder(self._session), number, "progress")
+
+    def item(self, number: int) -> str:
+        """The item of a loop that was under way in a kernel that has ended."""
+        from cave.kernel import item
+
+        return item(self._home.folder(self._session), number)
 
     async def left_behind(
         self, number: int, *, after: int

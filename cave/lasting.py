@@ -13,6 +13,7 @@ from cave.events import (
     CellResumed,
     CellStarted,
     Event,
+    Inside,
     KernelEnded,
     KernelStarted,
     Restored,
@@ -171,7 +172,8 @@ class Lasting:
         self.changed[event.snapshot] = frozenset(event.missed).union(
             *(change.names for change in held)
         )
-        self._stands_for(event, again=not held)
+        if event.inside is None:
+            self._stands_for(event, again=not held)
         self.made_durable = [change.cell for change in held if change.cell is not None]
         self.fresh, self.failure, self.notes = False, "", worst(event.notes)
 
@@ -193,6 +195,12 @@ class Lasting:
         self.restored = event
         self.latest = self.image = event.snapshot
         self._changes, self.fresh, self.notes = [], False, worst(event.notes)
+
+    def inside(self, cell: int) -> Inside | None:
+        """Where the latest snapshot is inside that cell; None when it is not."""
+        latest = self.snapshots.get(self.latest)
+        found = None if latest is None else latest.inside
+        return found if found is not None and found.cell == cell else None
 
     @property
     def unsaved(self) -> bool:

@@ -259,11 +259,18 @@ class Lineage(Saving):
         return True
 
     @property
-    def back(self) -> int | None:
-        """The cell after which the next kernel's namespace would be; None without a snapshot."""
+    def back(self) -> str | None:
+        """Of when the next kernel's namespace would be, in words; None without a snapshot."""
         lasting = self.journal.history.lasting
         latest = lasting.snapshots.get(lasting.latest)
-        return latest.cell if latest else None
+        if latest is None:
+            return None
+        inside = latest.inside
+        return (
+            f"after cell {latest.cell}"
+            if inside is None
+            else (f"inside cell {inside.cell}, before {inside}; s.resume() goes on there")
+        )
 
 
 def _why(failures: Sequence[str]) -> str:

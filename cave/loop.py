@@ -34,8 +34,9 @@ from cave.events import (
     Usage,
     clean,
 )
+from cave.history import History
 from cave.journal import Journal
-from cave.ports import Executed, Kernel, Operator, Reply, View, Wanted
+from cave.ports import Begin, Executed, Kernel, Operator, Reply, View, Wanted
 from cave.recovery import Supply, death_fault, finished, names, never_sent
 from cave.turn import Cell
 from cave.wishes import Interruption
@@ -119,14 +120,26 @@ async def run_cell(
 
 
 async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
-    """Run a cell that a death cut once more, from its start and under its number."""
+    """Run a cell that a death cut once more, under its number: from its start, or from where
+    the namespace is that of its midst."""
     journal = work.journal
     await journal.append(CellResumed(cell=n, kernel=work.supply.number))
-    assert journal.history.running is not None
-    return await _send(work, kernel, journal.history.running)
+    history = journal.history
+    assert history.running is not None
+    return await _send(work, kernel, history.running, _begin(history))
 
 
-async def _send(work: Work, kernel: Kernel, started: CellStarted) -> Cell:
+def _begin(history: History) -> Begin:
+    at = history.resumed
+    deaths = dict(history.cut.deaths)
+    if at is None:
+        return Begin(deaths=deaths)
+    return Begin(at.statement, at.calls, at.forks, at.items, at.keys, deaths)
+
+
+async def _send(
+    work: Work, kernel: Kernel, started: CellStarted, begin: Begin | None = None
+) -> Cell:
     journal, n = work.journal, started.cell
     failpoints.hit("cell.before_send")
     wanted = work.supply.lineage.wanted(n)
@@ -137,6 +150,7 @@ async def _send(work: Work, kernel: Kernel, started: CellStarted) -> Cell:
         timeout=started.timeout,
         on_output=_publisher(journal, n),
         wanted=wanted,
+        begin=begin,
     )
     failpoints.hit("cell.before_finish")
     await _end_cell(work, kernel, executed, started, wanted)
@@ -160,13 +174,15 @@ async def _end_cell(
     lineage = work.supply.lineage
     if death is not None:
         await lineage.settle()
+        await work.supply.keep_progress()
         fault = death_fault(death, work.supply.losses(), lineage.back)
         if executed.status == "timeout" and executed.error is not None:
             fault = Fault(executed.error.name, f"{executed.error.message}; {fault.message}")
         executed = replace(executed, error=fault)
     else:
         executed = replace(executed, error=_with_loss(journal, executed.error))
-    event: CellFinished = await finished(n, executed, work.supply.blobs)
+    before = journal.history.outputs_before(n)
+    event: CellFinished = await finished(n, executed, work.supply.blobs, before)
     late, last = await work.supply.late_events(), turn is None and death is None
     due = death is None and lineage.due
     asked = await lineage.ask(kernel, n, wanted) if due else None  # written meanwhile

@@ -237,6 +237,19 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a cell begins that is sent again (see `cave.facts.Inside`)."""
+
+    statement: int = 1
+    calls: int = 0
+    forks: int = 0
+    items: int | None = None
+    keys: Mapping[str, int] = field(default_factory=dict)
+    deaths: Mapping[str, int] = field(default_factory=dict)
+    """By item of a loop: how often the kernel died under it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpooledCell:
     """A cell found in the spool that no journal knows the end of (a gap, a foreign client)."""
 
@@ -420,6 +433,7 @@ class Kernel(Protocol):
         timeout: float | None = None,
         on_output: Callable[[Output], None] | None = None,
         wanted: Wanted | None = None,
+        begin: Begin | None = None,
     ) -> Executed:
         """Run one cell to its end; returns (never raises) for faults, time-outs and deaths.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from cave import failpoints
 from cave.errors import DiedReading, KernelDied, KernelStartError, StoreError
 from cave.events import (
     CellFinished,
@@ -22,6 +23,7 @@ from cave.events import (
     Delta,
     Event,
     Fault,
+    Inside,
     KernelEnded,
     KernelStarted,
     Output,
@@ -30,6 +32,7 @@ from cave.events import (
     Variable,
     clean,
 )
+from cave.facts import joined
 from cave.image import Image
 from cave.journal import Journal
 from cave.lineage import Lineage
@@ -53,6 +56,18 @@ class KernelSource(Protocol):
 
         Raises `SnapshotError` when it is not in order.
         """
+
+    async def progress(self, number: int, cell: int) -> tuple[Image, Inside] | None:
+        """What a kernel kept in the midst of a cell, and where that was.
+
+        Raises `SnapshotError` when it is not in order.
+        """
+
+    def forget_progress(self, number: int) -> None:
+        """It is committed, or worth nothing."""
+
+    def item(self, number: int) -> str:
+        """The item of a loop that was under way in a kernel that has ended."""
 
     async def left_behind(
         self, number: int, *, after: int
@@ -98,12 +113,12 @@ def names(variables: tuple[Variable, ...]) -> str:
     return ", ".join(f"{v.name} ({v.type})" for v in variables)
 
 
-def death_fault(death: Death, lost: tuple[Variable, ...], back: int | None = None) -> Fault:
-    """The error of a cell whose kernel died under it; `back` is the cell after which the
-    namespace will be restored."""
+def death_fault(death: Death, lost: tuple[Variable, ...], back: str | None = None) -> Fault:
+    """The error of a cell whose kernel died under it; `back` says of when the namespace will
+    be restored."""
     tail = f"; lost with it: {names(lost)}" if lost else "; no variable was lost"
     if back is not None:
-        tail = f"; the namespace comes back as it was after cell {back}"
+        tail = f"; the namespace comes back as it was {back}"
         tail += f", without {names(lost)}" if lost else ""
     detail = f" ({death.detail})" if death.detail else ""
     return Fault("KernelDied", f"{death}{detail}{tail}")
@@ -275,7 +290,9 @@ class Supply:
                 )
                 return [started, await finished(n, executed, self.blobs)]
             case SpooledCell(cell=int() as n, executed=Executed() as executed):
-                return [] if n in history.cells else [await finished(n, executed, self.blobs)]
+                before = history.outputs_before(n)
+                known = n in history.cells and not before
+                return [] if known else [await finished(n, executed, self.blobs, before)]
             case _:
                 return []
 
@@ -298,6 +315,7 @@ class Supply:
         await self.lineage.settle()
         await self.record([entry for entry in found if not _cut(entry)])
         await self._keep_last_image()
+        await self.keep_progress()
         lost = self.losses()
         if history.running is not None:
             cut = next((e.executed for e in found if isinstance(e, SpooledCell) and _cut(e)), None)
@@ -311,6 +329,7 @@ class Supply:
             detail=death.detail,
             lost=lost,
             alone=alone,
+            item=self.source.item(self.number),
         )
         await self.journal.append(ended, sync=True)
         return ended
@@ -324,15 +343,31 @@ class Supply:
         except StoreError as error:
             await self.lineage.failed(error)
 
+    async def keep_progress(self) -> None:
+        """What a kernel kept in the midst of the cell that it cut is the newest snapshot."""
+        if (running := self.journal.history.running) is None:
+            return
+        try:
+            found = await self.source.progress(self.number, running.cell)
+            if found is not None:
+                image, inside = found
+                before = self.journal.history.outputs_before(running.cell)
+                inside = replace(inside, outputs=joined(before, inside.outputs))
+                await self.lineage.commit(image, self.number, inside)
+            failpoints.hit("progress.after_commit")
+            self.source.forget_progress(self.number)
+        except StoreError as error:
+            await self.lineage.failed(error)
+
     async def _cut_short(
         self, cell: int, seen: Executed | None, death: Death, lost: tuple[Variable, ...]
     ) -> CellFinished:
         fault = death_fault(death, lost, self.lineage.back)
+        before = self.journal.history.outputs_before(cell)
         if seen is None:
-            return CellFinished(cell=cell, status="died", error=fault, kept=False)
-        return await finished(
-            cell, replace(seen, status="died", error=fault, kept=False), self.blobs
-        )
+            return CellFinished(cell=cell, status="died", error=fault, kept=False, outputs=before)
+        cut = replace(seen, status="died", error=fault, kept=False)
+        return await finished(cell, cut, self.blobs, before)
 
     def losses(self) -> tuple[Variable, ...]:
         """The variables that go with the kernel and do not come back."""
@@ -384,15 +419,20 @@ class Supply:
         return lost
 
 
-async def finished(cell: int, executed: Executed, blobs: BlobStore) -> CellFinished:
-    """The event of a cell's end; the whole text goes to a blob where outputs were clipped."""
+async def finished(
+    cell: int, executed: Executed, blobs: BlobStore, before: tuple[Output, ...] = ()
+) -> CellFinished:
+    """The event of a cell's end; the whole text goes to a blob where outputs were clipped.
+
+    `before` is what it had put out where it went on from.
+    """
     key = ""
     if executed.full_text is not None:
         key = await asyncio.to_thread(blobs.put, executed.full_text())
     return CellFinished(
         cell=cell,
         status=executed.status,
-        outputs=executed.outputs,
+        outputs=joined(before, executed.outputs),
         error=executed.error,
         seconds=executed.seconds,
         kept=executed.kept,

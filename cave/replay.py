@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cave.broker import Broker
-from cave.events import Recovered
+from cave.events import Inside, Recovered
 from cave.history import History
 from cave.image import Note
 from cave.ledger import Entry
@@ -33,10 +33,14 @@ class Planned(Shown):
     """Why it does not run again; empty when it does."""
     effects: tuple[str, ...] = ()
     """Its effects, each with what becomes of it."""
+    at: str = ""
+    """Where in its midst it goes on; empty when it begins at its start."""
 
     def __str__(self) -> str:
         head = self.source.strip().split("\n", 1)[0][:60]
         what = f"is left: {self.obstacle}" if self.obstacle else "runs again"
+        if self.at and not self.obstacle:
+            what = f"goes on at {self.at}"
         return "\n".join([f"cell {self.cell} ({head}) {what}", *(f"  {e}" for e in self.effects)])
 
 
@@ -48,6 +52,8 @@ class Plan(Shown):
     after: int
     """The snapshot holds the namespace as it was after this cell."""
     cells: tuple[Planned, ...] = ()
+    inside: int = 0
+    """The cell in the midst of which it was taken; 0 for one between cells."""
 
     @property
     def runs(self) -> tuple[int, ...]:
@@ -74,6 +80,8 @@ class Plan(Shown):
 
     def __str__(self) -> str:
         begin = f"the namespace comes back as it was after cell {self.after}"
+        if self.inside:
+            begin = f"the namespace comes back as it was inside cell {self.inside}"
         if not self.snapshot:
             begin = "there is no snapshot: the namespace begins empty"
         return "\n".join([begin, *map(str, self.cells)] if self.cells else [begin, _NOTHING])
@@ -91,18 +99,26 @@ def plan(history: History, *, asked: bool) -> Plan:
         snapshot=lasting.latest,
         after=at.cell if at is not None else 0,
         cells=tuple(planned(history, n, asked=asked) for n in numbers),
+        inside=at.inside.cell if at is not None and at.inside is not None else 0,
     )
 
 
 def planned(history: History, n: int, *, asked: bool) -> Planned:
     """What becomes of one cell."""
-    cell, entries = history.cells[n], history.ledger.of_cell(n)
+    cell, entries, inside = history.cells[n], history.ledger.of_cell(n), history.lasting.inside(n)
+    again = [e for e in entries if not _is_past(inside, e)]
     return Planned(
         n,
         cell.source,
         _obstacle(history, cell, entries, asked=asked),
-        tuple(map(_becomes, entries)),
+        tuple(map(_becomes, again)),
+        "" if inside is None else str(inside),
     )
+
+
+def _is_past(inside: Inside | None, entry: Entry) -> bool:
+    """Whether a cell that goes on there does not come to this effect again."""
+    return inside is not None and inside.past(entry.intent.lane, entry.intent.ordinal)
 
 
 def _obstacle(history: History, cell: Cell, entries: Sequence[Entry], *, asked: bool) -> str:
@@ -163,10 +179,11 @@ async def replay(work: Work, broker: Broker, kernel: Kernel, wanted: Plan) -> Re
     notes: list[Note] = []
     for n in wanted.runs:
         before = work.journal.history.cells[n]
+        inside = work.journal.history.lasting.inside(n)
         broker.began(n)
         cell = await rerun_cell(work, kernel, n)
         ran.append(n)
-        notes += _differences(broker, before, cell)
+        notes += _differences(broker, before, cell, inside)
         if reason := _stopped(broker, before, cell):
             left += [(m, f"cell {n} {reason}") for m in wanted.runs[len(ran) :]]
             break
@@ -186,11 +203,12 @@ def _stopped(broker: Broker, before: Cell, cell: Cell) -> str:
     return ""
 
 
-def _differences(broker: Broker, before: Cell, cell: Cell) -> list[Note]:
+def _differences(broker: Broker, before: Cell, cell: Cell, inside: Inside | None) -> list[Note]:
     """Names that came out otherwise, and effects that were not reached again."""
     notes = [
         Note("changed", entry.id, entry.intent.skill, f"cell {cell.n} ran again without this call")
         for entry in broker.unreached(cell.n)
+        if not _is_past(inside, entry)
     ]
     if before.status == "died":
         return notes

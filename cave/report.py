@@ -38,6 +38,8 @@ class Snapshot(Shown):
     """Bytes that were new when it was taken."""
     vars: tuple[Variable, ...] = ()
     """Its variables, each with its fidelity."""
+    inside: int | None = None
+    """The cell in the midst of which it was taken; None for one between cells."""
 
     @classmethod
     def of(cls, event: SnapshotCommitted, variables: Iterable[Variable] = ()) -> Snapshot:
@@ -50,12 +52,14 @@ class Snapshot(Shown):
             size=event.size,
             written=event.written,
             vars=tuple(variables),
+            inside=None if event.inside is None else event.inside.cell,
         )
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at))
-        return f"<Snapshot {self.id}{name}: after cell {self.cell}, {at}>"
+        where = f"after cell {self.cell}" if self.inside is None else f"inside cell {self.inside}"
+        return f"<Snapshot {self.id}{name}: {where}, {at}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cave import failpoints, mending
 from cave.errors import KernelDied, SnapshotError, StoreError
-from cave.events import CellFinished, SnapshotCommitted, SnapshotFailed, Variable
+from cave.events import CellFinished, Inside, SnapshotCommitted, SnapshotFailed, Variable
 from cave.image import Image, Note
 from cave.journal import Journal
 from cave.ports import Capture, Kernel, Wanted
@@ -52,6 +52,7 @@ class Taken:
     kernel: int
     began: float
     work: asyncio.Task[tuple[Image, Manifest]]
+    inside: Inside | None = None
 
 
 @dataclass(slots=True)
@@ -243,14 +244,18 @@ class Saving:
         return self._taken.work.done()
 
     def _write(
-        self, given: Awaitable[Image], cell: int, name: str
+        self,
+        given: Awaitable[Image],
+        cell: int,
+        name: str,
+        variables: tuple[Variable, ...] | None = None,
     ) -> Coroutine[Any, Any, tuple[Image, Manifest]]:
         """Puts an image on disk when it is there; with the variables that are known now."""
-        variables = tuple(self.journal.history.variables.values())
+        known = tuple(self.journal.history.variables.values()) if variables is None else variables
 
         async def write() -> tuple[Image, Manifest]:
             image = await given
-            return image, await self._put(image, cell, name, variables)
+            return image, await self._put(image, cell, name, known)
 
         return write()
 
@@ -274,13 +279,16 @@ class Saving:
 
         return write() if _is_light(image, base) else await asyncio.to_thread(write)
 
-    async def commit(self, image: Image, number: int) -> SnapshotCommitted | None:
-        """Make a snapshot of an image that a kernel left behind."""
+    async def commit(
+        self, image: Image, number: int, inside: Inside | None = None
+    ) -> SnapshotCommitted | None:
+        """Make a snapshot of an image that a kernel left behind, or kept inside a cell."""
         lasting, clock = self.journal.history.lasting, self.journal.clock
         given: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
         given.set_result(replace(image, id=_new_id(lasting.last_cell)))
-        work = asyncio.ensure_future(self._write(given, lasting.last_cell, ""))
-        self._taken = Taken(lasting.last_cell, lasting.seq, "", number, clock.monotonic(), work)
+        cell, variables = lasting.last_cell, inside.variables if inside else None
+        work = asyncio.ensure_future(self._write(given, cell, "", variables))
+        self._taken = Taken(cell, lasting.seq, "", number, clock.monotonic(), work, inside)
         return await self.settle()
 
     @property
@@ -322,6 +330,7 @@ class Saving:
             kernel=taken.kernel,
             began=taken.began,
         )
+        event = replace(event, inside=taken.inside)
         await self.journal.append(event, sync=sync, last=last)
         self._manifests = {manifest.id: manifest}
         return self.journal.history.lasting.snapshots[manifest.id]

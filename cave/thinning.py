@@ -64,7 +64,14 @@ def kept(history: History, *, last: int = LAST) -> set[str]:
             if room < 0:
                 break
             stay.add(id)
-    return stay
+    return stay - _inside(history)
+
+
+def _inside(history: History) -> set[str]:
+    """Snapshots taken in the midst of cells, which nobody comes back to any more."""
+    lasting = history.lasting
+    inside = {id for id, event in lasting.snapshots.items() if event.inside is not None}
+    return inside - {lasting.latest}
 
 
 def _turn_ends(history: History) -> set[str]:

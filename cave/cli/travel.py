@@ -52,7 +52,7 @@ def snapshots(name: str, as_json: bool) -> None:
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at)),
             size(row.written),
             size(row.size),
-            row.name,
+            row.name or ("" if row.inside is None else f"(inside cell {row.inside.cell})"),
         )
         for row in rows
     ]

@@ -80,6 +80,11 @@ class Calls:
 
     # -- asking the host ---------------------------------------------------------------------
 
+    @property
+    def waits(self) -> bool:
+        """Whether a call has not been answered yet."""
+        return bool(self._open)
+
     def make(self, content: Message, parts: Sequence[Any] = ()) -> Call:
         """A call with its parcel, which does not change any more."""
         frames = self._packed(content, parts, self._kernel.settings.door.lend)

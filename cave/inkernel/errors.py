@@ -26,6 +26,10 @@ class Divergence(CaveError, RuntimeError):
     """A cell that ran again called something else than before."""
 
 
+class LoopStopped(CaveError, RuntimeError):
+    """An item of `cave.each` has ended the kernel twice."""
+
+
 class PolicyViolation(CaveError, PermissionError):
     """The policy does not allow it."""
 

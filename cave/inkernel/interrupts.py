@@ -116,6 +116,15 @@ class Interrupts:
             self._only_aimed = self._pending = False
 
     @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While a cell runs, and not its code: a SIGINT for it raises afterwards."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
+
+    @contextlib.contextmanager
     def awaiting(self, task: asyncio.Future[object]) -> Iterator[None]:
         """The cell runs as `task`; while it sleeps SIGINT cancels it."""
         self._task, self._loop = task, asyncio.get_running_loop()

@@ -91,6 +91,8 @@ class Kernel(IPythonKernel):
         self._ended: dict[str, Any] = {}
         self._behind: tuple[Any, Any, Message] | None = None
         """The request for a cell that asks for an image, too."""
+        self.begins: Message = {}
+        """Where the cell that runs goes on, when an earlier run of it was cut."""
         self._bound: list[str] = []
         self._calls: Any = None
         self.observer: Observer | None = None
@@ -305,6 +307,8 @@ class Kernel(IPythonKernel):
         self._ended = {"status": "error", "ename": "Lost", "evalue": "the kernel lost the cell"}
         self.publisher.capture.begin(running.msg_id)
         self.publisher.follow(running.msg_id)
+        begin = _cave(parent).get("begin")
+        self.begins = begin if isinstance(begin, dict) else {}
         if running.cell is not None:
             self._number(running.cell)
         if self.observer is not None:

@@ -14,6 +14,7 @@ import contextvars
 import functools
 import itertools
 import secrets
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,21 +22,25 @@ from typing import Any
 class Lane:
     """A line of code that runs one call after the other."""
 
-    __slots__ = ("_calls", "_forks", "cell", "path")
+    __slots__ = ("_calls", "_forks", "calls", "cell", "forks", "path")
 
-    def __init__(self, cell: int | None, path: str) -> None:
+    def __init__(self, cell: int | None, path: str, calls: int = 0, forks: int = 0) -> None:
         self.cell = cell
         self.path = path
-        self._calls = itertools.count(1)
-        self._forks = itertools.count(1)
+        self.calls, self.forks = calls, forks
+        """How many there were; of a cell that goes on in its midst, in its first run too."""
+        self._calls = itertools.count(calls + 1)
+        self._forks = itertools.count(forks + 1)
 
     def call(self) -> int:
         """The number of one more call."""
-        return next(self._calls)
+        number = self.calls = next(self._calls)
+        return number
 
     def fork(self) -> Lane:
         """The lane of code that is submitted now."""
-        return Lane(self.cell, f"{self.path}/{next(self._forks)}")
+        number = self.forks = next(self._forks)
+        return Lane(self.cell, f"{self.path}/{number}")
 
 
 _lane: contextvars.ContextVar[Lane | None] = contextvars.ContextVar("cave_lane", default=None)
@@ -52,14 +57,22 @@ def running() -> Lane | None:
 
 
 @contextlib.contextmanager
-def of_cell(cell: int | None, request: str) -> Iterator[None]:
+def of_cell(cell: int | None, request: str, calls: int = 0, forks: int = 0) -> Iterator[None]:
     """What runs in the block is the cell's own code. Cells without a number have their
     request's name for a lane."""
-    token = _lane.set(Lane(cell, "" if cell is not None else f"@{request}"))
+    token = _lane.set(Lane(cell, "" if cell is not None else f"@{request}", calls, forks))
     try:
         yield
     finally:
         _lane.reset(token)
+
+
+_tasks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def has_tasks() -> bool:
+    """Whether a task that code of a cell has made has not ended."""
+    return any(not task.done() for task in list(_tasks))
 
 
 def forked() -> contextvars.Context:
@@ -117,6 +130,8 @@ def follow_tasks() -> None:
         if (given := options.get("context")) is not None:
             with contextlib.suppress(RuntimeError):  # it is entered: the task shares its lane
                 given.run(_lane.set, context[_lane])
-        return context.run(functools.partial(create, self, coro, **options))
+        task = context.run(functools.partial(create, self, coro, **options))
+        _tasks.add(task)
+        return task
 
     asyncio.BaseEventLoop.create_task = create_in_lane  # type: ignore[method-assign]

@@ -96,6 +96,18 @@ class Namespace:
         names = [name for name in self._bound if name in self._space]
         return [self._known(name, end) for name in names]
 
+    def now(self, cell: int | None) -> list[Facts]:
+        """Every variable of the user in the midst of a cell, which sees nothing of it."""
+        end = time.perf_counter() + _SECONDS
+        found = []
+        for name, obj in list(self._space.items()):
+            if self._is_ours(name, obj):
+                known = self._bound.get(name, self._absent)
+                same = known is obj or _stands_for(known, obj)
+                told = describe.describe if time.perf_counter() < end else describe.named
+                found.append({**told(name, obj), "cell": self._cells.get(name) if same else cell})
+        return found
+
     def note_put(self, names: Iterable[str]) -> list[Facts]:
         """These names were bound from outside; their descriptions."""
         end = time.perf_counter() + _SECONDS

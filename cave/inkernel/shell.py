@@ -18,6 +18,7 @@ from traitlets import Type
 
 from . import lanes
 from .image.touch import Touch
+from .progress import Progress
 
 CLIP = 100_000
 """Characters of an error's text and traceback that leave the kernel."""
@@ -80,6 +81,8 @@ class Shell(ZMQInteractiveShell):
         self.touched = Touch()
         """Names that cells have named."""
         super().__init__(*args, **kwargs)
+        self.progress = Progress(self.kernel)
+        """How far the running cell has come."""
 
     async def run_ast_nodes(
         self,
@@ -97,18 +100,25 @@ class Shell(ZMQInteractiveShell):
                 for node in list(nodelist):
                     place.statement += 1
                     place.line = getattr(node, "lineno", 0)
+                    outer = len(self.places) == 1
+                    if outer and self.progress.skips(place.statement, node):
+                        continue
                     last = place.statement == place.of
                     mode = interactivity if last or interactivity == "all" else "none"
                     if await super().run_ast_nodes([node], cell_name, mode, compiler, result):
                         self._stop_outer_cell(result)
                         return True
                     self.kernel.boundary()
+                    if outer and not last:
+                        self.progress.boundary()
         except KeyboardInterrupt as exc:  # between two statements
             result.error_in_exec = exc
             self.showtraceback()
             return True
         finally:
             self.places.remove(place)
+            if not self.places:
+                self.progress.end()
         return False
 
     def _lane(self) -> contextlib.AbstractContextManager[None]:
@@ -116,7 +126,8 @@ class Shell(ZMQInteractiveShell):
         running = self.kernel.running
         if running is None or len(self.places) > 1:
             return contextlib.nullcontext()
-        return lanes.of_cell(running.cell, running.msg_id)
+        calls, forks = self.progress.begin(running.cell, self.kernel.begins)
+        return lanes.of_cell(running.cell, running.msg_id, calls, forks)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Run one statement. True when it raised."""

@@ -12,7 +12,7 @@ from cave.kernel.confinement import Confinement
 from cave.kernel.images import Capture, Stale
 from cave.kernel.kernel import Kernel
 from cave.kernel.launch import Launch
-from cave.kernel.pending import discard, pending
+from cave.kernel.pending import discard, item, pending, progress
 from cave.kernel.start import adopt, left_behind, start
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "Stale",
     "adopt",
     "discard",
+    "item",
     "left_behind",
     "pending",
+    "progress",
     "start",
 ]

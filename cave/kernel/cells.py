@@ -15,7 +15,7 @@ from cave.events import CellStatus, Delta, Fault, Output, Variable, clean
 from cave.kernel import output, spool
 from cave.kernel.output import Outputs
 from cave.kernel.wire import Codec, Message
-from cave.ports import Death, Executed, SpooledCell, SpooledOutput
+from cave.ports import Begin, Death, Executed, SpooledCell, SpooledOutput
 
 OUTPUTS = {"stream", "display_data", "update_display_data", "execute_result", "error"}
 _STOPPED = {"KeyboardInterrupt", "CancelledError"}
@@ -33,6 +33,18 @@ def cell_of(msg_id: str) -> int | None:
     head, _, rest = msg_id.partition(":")
     number = rest.partition(":")[0]
     return int(number) if head == "cave" and number.isdecimal() else None
+
+
+def told_of(begin: Begin) -> dict[str, Any]:
+    """Where a cell begins, in the terms of its request."""
+    loop = None if begin.items is None else {"count": begin.items, "keys": dict(begin.keys)}
+    return {
+        "statement": begin.statement,
+        "calls": begin.calls,
+        "forks": begin.forks,
+        "loop": loop,
+        "deaths": dict(begin.deaths),
+    }
 
 
 @dataclass(frozen=True, slots=True)

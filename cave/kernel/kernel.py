@@ -23,6 +23,7 @@ from cave.kernel.objects import Objects
 from cave.kernel.processes import Process
 from cave.kernel.wire import Codec, Message
 from cave.ports import (
+    Begin,
     Death,
     Declared,
     Executed,
@@ -131,6 +132,7 @@ class Kernel:
         timeout: float | None = None,
         on_output: Callable[[Output], None] | None = None,
         wanted: Wanted | None = None,
+        begin: Begin | None = None,
     ) -> Executed:
         """Run one cell to its end; raises only `LeaseLost`."""
         run = Cell(cell, cells.new_id(cell), source, on_output)
@@ -150,6 +152,8 @@ class Kernel:
             "stop_on_error": False,
         }
         told: dict[str, Any] = {"lease": lease, "cell": cell}
+        if begin is not None:
+            told["begin"] = cells.told_of(begin)
         if wanted is not None:
             with contextlib.suppress(KernelDied):
                 told["image"] = self._images.behind(wanted, lease=lease)

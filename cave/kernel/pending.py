@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from cave.errors import SnapshotError
+from cave.events import Inside, Output
 from cave.image import Image
-from cave.kernel import launch
+from cave.kernel import cells, launch, output
 from cave.kernel.images import decode
+from cave.kernel.wire import Codec
 
 _MAGIC = b"CAVEIMG1"
 _LONGEST = 256 << 20
 """Bytes of the longest description that is read."""
 _PAGE = 4096
 _SLICE = 64 << 20
+_ITEM = 200
 
 
 def pending(folder: Path, number: int) -> Image | None:
@@ -29,28 +32,86 @@ def pending(folder: Path, number: int) -> Image | None:
 
     Raises `SnapshotError` when it is not in order: then it is to be discarded.
     """
+    found = _left(_path(folder, number))
+    if found is None:
+        return None
+    told, blob = found
+    return decode(told, blob, id=str(told.get("id")), base=None)
+
+
+def _left(path: Path) -> tuple[dict[str, Any], memoryview] | None:
     try:
-        fd = os.open(_path(folder, number), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as exc:
         raise SnapshotError(f"what the kernel left cannot be opened: {exc}") from exc
     try:
-        told, blob = _read(fd)
+        return _read(fd)
     except (OSError, ValueError, RecursionError) as exc:
         raise SnapshotError(f"what the kernel left cannot be read: {exc}") from exc
     finally:
         os.close(fd)
-    return decode(told, blob, id=str(told.get("id")), base=None)
 
 
-def discard(folder: Path, number: int) -> None:
+def progress(folder: Path, number: int, cell: int) -> tuple[Image, Inside] | None:
+    """What kernel `number` kept in the midst of a cell, and where that was; None when it kept
+    nothing. Raises `SnapshotError` when it is not in order."""
+    found = _left(_path(folder, number, "progress"))
+    if found is None:
+        return None
+    told, blob = found
+    image, place = decode(told, blob, id=str(told.get("id")), base=None), told.get("progress")
+    if not isinstance(place, dict) or place.get("cell") != cell:
+        return None
+    try:
+        return image, _inside(place, _outputs(folder, number, place))
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise SnapshotError(f"the kernel told wrongly where its cell was: {exc!r}") from exc
+
+
+def _inside(place: dict[str, Any], outputs: tuple[Output, ...]) -> Inside:
+    loop = place["loop"]
+    return Inside(
+        cell=int(place["cell"]),
+        statement=max(1, int(place["statement"])),
+        calls=max(0, int(place["calls"])),
+        forks=max(0, int(place["forks"])),
+        items=None if loop is None else max(0, int(loop["count"])),
+        keys={} if loop is None else {str(k): int(v) for k, v in loop["keys"].items()},
+        outputs=outputs,
+        variables=cells.variables_of(place["variables"]),
+    )
+
+
+def _outputs(folder: Path, number: int, place: dict[str, Any]) -> tuple[Output, ...]:
+    """What the cell had put out up to there."""
+    home, found = launch.home(folder, number), output.Outputs()
+    record = launch.read_record(home / "kernel.json")
+    if record is not None:
+        tape = cells.Tape(home / "spool", Codec(record.key))
+        for message in tape.of(str(place["request"]), first=1, upto=int(place["mark"])):
+            if message.type in cells.OUTPUTS:
+                found.add(message)
+    return found.result()
+
+
+def item(folder: Path, number: int) -> str:
+    """The item of a loop that was under way in kernel `number` when it ended."""
+    try:
+        with _path(folder, number, "item").open("rb") as file:
+            return file.read(_ITEM).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def discard(folder: Path, number: int, name: str = "image") -> None:
     """It is committed, or worth nothing."""
-    _path(folder, number).unlink(missing_ok=True)
+    _path(folder, number, name).unlink(missing_ok=True)
 
 
-def _path(folder: Path, number: int) -> Path:
-    return launch.home(folder, number) / "pending" / "image"
+def _path(folder: Path, number: int, name: str = "image") -> Path:
+    return launch.home(folder, number) / "pending" / name
 
 
 def _read(fd: int) -> tuple[dict[str, Any], memoryview]:

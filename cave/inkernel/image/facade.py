@@ -17,6 +17,7 @@ _NAME = "cave"
 _ERRORS = f"{_NAME}.errors"
 _HERE = __package__.rpartition(".")[0]
 _HOMES = {
+    "each": "each",
     "persistent": "image.plugins",
     "resource": "image.plugins",
     "skill": "cell_skills",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..output import pack
@@ -56,6 +57,8 @@ class Pending:
         self._folder = os.path.join(kernel.settings.folder, "pending")
         self._version = -1
         self._timer: Any = None
+        self._progress = False
+        """Whether the progress of a cell has been written."""
 
     def cell_ended(self) -> None:
         """If no image is asked for in time, one is written."""
@@ -95,7 +98,29 @@ class Pending:
         self._version = version
         return True
 
-    def _described(self) -> tuple[bytes, fill.Parts, Any]:
+    def write_progress(self, place: Callable[[], dict[str, Any]]) -> bool:
+        """Write all of the namespace in the midst of a cell, which is at that place; whether
+        it could be done."""
+        kernel = self._kernel
+        self._watch()
+        try:
+            with kernel.interrupts.held():
+                told, parts, alive = self._described({"progress": place()})
+                self._put(told, parts, alive, "progress")
+        except Exception as exc:
+            kernel.log.warning("the progress of the cell could not be kept: %r", exc)
+            return False
+        self._progress = True
+        return True
+
+    def discard_progress(self) -> None:
+        """The cell has ended."""
+        if self._progress:
+            self._progress = False
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._folder, "progress"))
+
+    def _described(self, more: dict[str, Any] | None = None) -> tuple[bytes, fill.Parts, Any]:
         images = self._kernel.objects.images
         taker = Taker(self._kernel.shell, touch.Touch(), Whole)
         taker.world, taker.guard = images.taker.world, images.taker.guard
@@ -107,10 +132,11 @@ class Pending:
             "pause": time.perf_counter() - began,
             "tracking": taker.buffers.tracking,
             "why": taker.buffers.why,
+            **(more or {}),
         }
         return pack(content), parts, taken
 
-    def _put(self, told: bytes, parts: fill.Parts, _alive: Any) -> None:
+    def _put(self, told: bytes, parts: fill.Parts, _alive: Any, name: str = "image") -> None:
         start = -(-(len(MAGIC) + 8 + len(told)) // _PAGE) * _PAGE
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         disk = os.statvfs(self._folder)
@@ -124,7 +150,7 @@ class Pending:
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(new, os.path.join(self._folder, "image"))
+        os.replace(new, os.path.join(self._folder, name))
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
