@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+from .. import kinds
 from . import columns, memory
 from .frozen import frozen
 from .pickler import LARGE, Pickler
@@ -31,6 +32,8 @@ def _ndarray(pickler: Pickler, obj: Any) -> Any:
     low, high = extent(obj)
     if low == high:
         return _whole(obj, b"")
+    if high - low < LARGE:
+        pickler.places.add(low)
     known = memory.of(pickler)
     found = known.find(low, high)
     if found is not None:
@@ -42,6 +45,23 @@ def _ndarray(pickler: Pickler, obj: Any) -> Any:
     if base is not None:
         return _view(obj, base, pointer(obj) - _address(base))
     return _alone(known, obj, low, high)
+
+
+@rule("numpy.void", "numpy.record")
+def _row(_: Pickler, obj: Any) -> Any:
+    """A row of a structured array is a view of it."""
+    np = sys.modules["numpy"]
+    base = obj.base
+    if not kinds.of(base, np.ndarray) or obj.dtype.hasobject or not base.flags.c_contiguous:
+        return NotImplemented
+    flat = base.view(np.ndarray).reshape(-1).view("u1")
+    return make_row, (np.ndarray((), obj.dtype, flat, pointer(obj) - pointer(base)),)
+
+
+@frozen
+def make_row(array: Any) -> Any:
+    """The row that an array without dimensions shows."""
+    return array[()]
 
 
 def _alone(known: memory.Memory, obj: Any, low: int, high: int) -> Any:

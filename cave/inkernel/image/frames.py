@@ -113,8 +113,10 @@ def _compact(obj: Any) -> Any:
 @rule("pyarrow.lib.Buffer", derived=True)
 def _buffer(pickler: Pickler, obj: Any) -> Any:
     """Memory, once per stream; numpy's arrays may look at it as well."""
-    if not obj.is_cpu or obj.size < LARGE or "numpy" not in sys.modules:
+    if not obj.is_cpu or not obj.size or "numpy" not in sys.modules:
         return NotImplemented
+    if obj.size < LARGE:
+        pickler.places.add(obj.address)
     known = memory.of(pickler)
     low, high = obj.address, obj.address + obj.size
     found = known.find(low, high)

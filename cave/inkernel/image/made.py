@@ -351,6 +351,7 @@ def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
         for name, member in obj.__members__.items()
     }
     own = {name: vars(obj)[name] for name in _NEW if name in vars(obj)}
+    own |= {name: found for name in _HOOKS if _is_own(found := vars(obj).get(name))}
     state = (
         _enum_state(obj) | own,
         {name: found for name, found in attributes.items() if found},
@@ -359,6 +360,13 @@ def _reduce_enum(obj: type[enum.Enum], key: str, head: dict[str, Any]) -> Any:
     return make_enum, args, state, None, None, fill_enum
 
 
+def _is_own(found: Any) -> bool:
+    """Whether it is a function that Python's own Enum does not have."""
+    found = found.__func__ if type(found) in (classmethod, staticmethod) else found
+    return type(found) is types.FunctionType and found.__module__ != "enum"
+
+
+_HOOKS = ("_missing_", "_generate_next_value_", "_numeric_repr_", "_iter_member_")
 _NEW = ("_new_member_", "_use_args_", "__new_member__", "_boundary_")
 _NATIVE: dict[type, Any] = {
     object: lambda _: (),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import types
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from .. import kinds
@@ -78,6 +79,32 @@ def _mutable(kind: type) -> bool:
 
 def _names(kind: type) -> set[str]:
     return {f"{kinds.module(base)}.{kinds.name(base)}" for base in kinds.mro(kind)}
+
+
+_LONG = 4096
+"""Length from which on it is told whether a text that has a name is the same one elsewhere."""
+
+
+def named(values: Iterable[Any]) -> frozenset[int]:
+    """Ids of values that cannot change, and that one may well ask whether they are the same."""
+    return frozenset(id(value) for value in values if _has_identity(value))
+
+
+def _has_identity(value: Any) -> bool:
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) >= _LONG
+    if kind is tuple or kind is frozenset:
+        return len(value) > 0
+    return kinds.module(kind) in _VALUES
+
+
+_VALUES = frozenset({"datetime", "decimal", "fractions", "uuid", "pathlib"})
+
+
+def of(seen: list[Any], some: Collection[int]) -> list[Any]:
+    """Those of the objects whose ids are among some."""
+    return list(itertools.compress(seen, map(some.__contains__, map(id, seen)))) if some else []
 
 
 def _is_unequal(obj: Any) -> bool:

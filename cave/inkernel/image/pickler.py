@@ -15,7 +15,7 @@ import pickle
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,6 +122,8 @@ class Pickler(pickle.Pickler):
         self.inline = inline
         self.root = ""
         self.uses: set[str] = set()
+        self.places: set[int] = set()
+        """Where small memory lies: who has another object over it shares it."""
         self.provides: set[str] = set()
         self.libraries: set[str] = set()
         self.notes: list[Note] = []
@@ -378,7 +380,7 @@ def _ordinary(pickler: Pickler, obj: Any) -> Any:
         if type(state) is dict and sys.getrefcount(state) > _UNHELD + 1:
             return _held(pickler, obj, reduced)
         del state
-    if reduced[0] is _newobj and reduced[3:5] not in _EMPTY and _watches(kind):
+    if reduced[0] is _newobj and reduced[3:5] not in _EMPTY and quiet.watches(kind):
         state, items, pairs = (*reduced[2:], None)[:3]
         content = (state, None if items is None else list(items), pairs and list(pairs))
         return (*reduced[:2], content, None, None, fill_container)
@@ -434,16 +436,6 @@ def _past(pickler: Pickler, obj: Any) -> Any:
     return (*reduced[:3], None, None, fill_past)
 
 
-def _watches(kind: type) -> bool:
-    """Whether a container of the user hears of what is put in: it would hear of it again."""
-    return any(
-        type(kinds.space(base).get(name)) is types.FunctionType
-        for base in kinds.mro(kind)
-        for name in ("__setitem__", "append", "extend")
-        if not findable(base)
-    )
-
-
 def _named(obj: Any, path: str) -> bool:
     module = getattr(obj, "__module__", None)
     if type(module) is not str:
@@ -457,14 +449,18 @@ def _named(obj: Any, path: str) -> bool:
 # -- a group -----------------------------------------------------------------------------
 
 
-def write(roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = False) -> Written:
+def write(
+    roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = False,
+    named: Collection[int] = (),
+) -> Written:  # fmt: skip
     """Write roots that may share something as one stream.
 
-    With `inline` the definitions that it meets are written, not referred to. Never raises
+    With `inline` the definitions that it meets are written, not referred to; `named` are ids
+    of objects that count as members though they cannot change (see `members`). Never raises
     for an object: what cannot go becomes Lost, with a note.
     """
     definitions.settle()
-    attempt = _Attempt(dict(roots))
+    attempt = _Attempt(dict(roots), named)
     while True:
         try:
             written = attempt.write(definitions, inline=inline)
@@ -483,6 +479,7 @@ class _Attempt:
     """Writing a group until it succeeds; each failure leaves something out, so it ends."""
 
     roots: dict[str, Any]
+    named: Collection[int]
     number: int = 0
     kind: type[Pickler] = Pickler
     refused: dict[int, tuple[Any, str]] = field(default_factory=dict)
@@ -516,7 +513,7 @@ class _Attempt:
             if again is None or self.number > _RETRIES:
                 pickler.losses += self.lost
                 pickler.notes += [note for _, note in self.lost]
-                return _finish(pickler, file, self.roots)
+                return _finish(pickler, file, self.roots, self.named)
             self.memory = again
         except KeyboardInterrupt:
             raise
@@ -579,7 +576,9 @@ def _deep() -> type[Pickler]:
     return deep.DeepPickler
 
 
-def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
+def _finish(
+    pickler: Pickler, file: Any, roots: Mapping[str, Any], named: Collection[int]
+) -> Written:
     from . import ids, paths
 
     ids.say(pickler, roots)
@@ -589,7 +588,8 @@ def _finish(pickler: Pickler, file: Any, roots: Mapping[str, Any]) -> Written:
             note.name = note.name or pickler.root
     pickler.clear_memo()
     pickler.last = None
-    found = members.mutable(pickler.seen, pickler.shared(file))
+    shared = pickler.shared(file) + members.of(pickler.seen, named)
+    found = members.mutable(pickler.seen, shared) | pickler.places
     return Written(
         file, pickler.buffers, found, pickler.uses, pickler.provides, pickler.notes,
         pickler.libraries,

@@ -87,6 +87,16 @@ def _is_plain(value: Any) -> bool:
     return kinds.is_(type(value), types.GetSetDescriptorType, types.WrapperDescriptorType)
 
 
+def watches(kind: type) -> bool:
+    """Whether a container of the user hears of what is put in: it would hear of it again."""
+    return any(
+        type(kinds.space(base).get(name)) is types.FunctionType
+        for base in kinds.mro(kind)
+        for name in ("__setitem__", "append", "extend")
+        if not findable(base)
+    )
+
+
 def reduced(obj: Any) -> Any:
     """What an object is reduced to, of a type that is `wanted`."""
     kind = type(obj)

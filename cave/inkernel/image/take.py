@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import facts
-from . import definitions, hashes, pickler, roots, rules, touch
+from . import definitions, hashes, members, pickler, roots, rules, touch
 from .buffers import Buffers, Seen, address_of
 from .groups import Group, Ids, Namer
 from .lost import Lost
@@ -74,6 +74,7 @@ class Taker:
         self.batches: list[Batch] = []
         self._namer = Namer(self.new_id)
         self._ids: dict[str, int] = {}
+        self._named: frozenset[int] = frozenset()
         self.held: dict[str, Any] = {}
         """Values of the last image that are held, so that their ids are no others'."""
         self._hung: dict[str, str] = {}
@@ -111,6 +112,11 @@ class Taker:
         self._touched.beside(self._shell)
         return taken
 
+    def _roots(self) -> dict[str, Any]:
+        found = roots.roots(self._shell)
+        self._named = members.named(found.values())
+        return found
+
     def _forget(self) -> None:
         """What was given before counts for nothing, but for the ids of groups."""
         self.image = self._order = None
@@ -120,7 +126,7 @@ class Taker:
             group.buffers = ()
 
     def _take(self, id: str, base: str | None, names: set[str] | None, *, verify: bool) -> Taken:
-        found = roots.roots(self._shell)
+        found = self._roots()
         work = Work(self, found, names, spare=math.inf if verify else SPARE)
         work.do()
         return self._finish(id, base, found, work)
@@ -209,7 +215,7 @@ class Taker:
         """Which of these groups are not what they were in that image, if it is the last one."""
         if self.image is None or self.image != base:
             return list(keep)
-        found = roots.roots(self._shell)
+        found = self._roots()
         names = self._touched.take(self._shell)
         self._touched.again(names)
         work = Work(self, found, names, spare=math.inf)
@@ -251,7 +257,7 @@ class Taker:
         began = time.thread_time()
         try:
             with self.guard(names[0] if names else ""):
-                written = pickler.write(values, self.world, inline=inline)
+                written = pickler.write(values, self.world, inline=inline, named=self._named)
         except KeyboardInterrupt:
             return self._write_without_hanging(names, found, inline=inline)
         places = [address_of(buffer) for buffer in written.buffers]
