@@ -32,16 +32,13 @@ class Host:
         self._process.start()
         reader.close()
         writer.close()
-
-    @property
-    def pid(self) -> int:
-        pid = self._process.pid
-        assert pid is not None
-        return pid
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        self._code: int | None = None
 
     @property
     def ended(self) -> bool:
-        return self._process.exitcode is not None
+        return self._code is not None or self._process.exitcode is not None
 
     def wait_for(self, line: str, timeout: float = 60) -> None:
         """Read its output until `line` has come."""
@@ -67,12 +64,14 @@ class Host:
 
     def end(self, timeout: float = 60, *, keep: bool = False) -> int:
         """Wait for its end; the exit status. `keep` leaves its output to `rest`."""
-        self._process.join(timeout)
-        code = self._process.exitcode
-        assert code is not None, f"the host still runs after {timeout} s"
+        if self._code is None:
+            self._process.join(timeout)
+            self._code = self._process.exitcode
+            assert self._code is not None, f"the host still runs after {timeout} s"
+            self._process.close()  # a sweep ends thousands, and each has files open here
         if not keep:
             self._output.close()
-        return code
+        return self._code
 
     def rest(self) -> str:
         """What it put out and nobody has read."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 import cave
@@ -55,6 +56,14 @@ def test_random_kills_lose_nothing_acknowledged(
         time.sleep(chance.uniform(0.05, 1.0))
         kill("sweep", victim, worker, chance)
         check(home, acks)
+
+
+def test_hosts_that_ended_leave_no_file_open(host: Callable[..., Host]) -> None:
+    """A sweep of thousands of kills does not run out of files."""
+    assert host("pass").end() == 0
+    before = psutil.Process().num_fds()
+    assert [host("pass").end() for _ in range(3)] == [0, 0, 0]
+    assert psutil.Process().num_fds() == before
 
 
 def kill(name: str, victim: str, worker: Host, chance: random.Random) -> None:
