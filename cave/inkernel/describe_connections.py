@@ -95,12 +95,17 @@ def _ask(conn: Any, query: str, *values: Any) -> list[tuple[Any, ...]]:
 def _place(conn: Any) -> str | None:
     """The file of a database; empty in memory; None where a query would call user's code."""
     import gc
+    import sqlite3
 
-    if any(type(held) is types.ModuleType for held in gc.get_referents(conn)):
+    factory = sqlite3.Connection.text_factory.__get__(conn)
+    if factory not in (str, bytes) or any(
+        type(held) is types.ModuleType for held in gc.get_referents(conn)
+    ):
         return None  # a callback for traces, progress or permissions holds the module
-    query = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
-    rows = _ask(conn, query)
-    return (rows[0][0] or b"").decode("utf-8", "replace") if rows else ""
+    for _, name, file in _ask(conn, "PRAGMA database_list"):  # reads no file, and waits for none
+        if name in ("main", b"main"):
+            return file.decode("utf-8", "replace") if type(file) is bytes else file or ""
+    return ""
 
 
 @contextlib.contextmanager

@@ -265,3 +265,94 @@ assert not {{"numpy", "pandas", "pyarrow", "polars"}} & set(sys.modules)
         cwd=tmp_path,
     )
     assert done.stdout == "5 safe\n", done.stderr
+
+
+class Teller:
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def _repr_llm_(self) -> object:
+        return self.call()
+
+
+def _prints() -> object:
+    print("not for anybody")
+    return "3 legs"
+
+
+@pytest.mark.timeout(120, method="thread")  # leaves the timer of the process free
+def test_what_an_object_tells_of_itself_wins(capsys: pytest.CaptureFixture[str]) -> None:
+    """`_repr_llm_` is heard where it gives a text in time; what it prints is thrown away."""
+    assert told(Teller(_prints)) == "3 legs"
+    assert capsys.readouterr().out == ""
+    for bad in (lambda: 1 / 0, lambda: sys.exit(1), lambda: 5, lambda: time.sleep(60)):
+        assert told(Teller(bad)).startswith("call=")
+
+
+@pytest.mark.timeout(120, method="thread")  # leaves the timer of the process free
+def test_secrets_are_not_told() -> None:
+    """Neither values under names of secrets, nor keys and passwords known by their form."""
+    frame = pd.DataFrame({"password": ["hunter2"] * 2, "n": [1, 2]})
+    held = {
+        "api_key": "abcdef",
+        "url": "postgres://me:hunter2@db/x",
+        "deep": [{"token": "hunter2"}],
+    }
+    for obj in (frame, held, [held], frame["password"], Teller(lambda: "sk-" + "x" * 30)):
+        text = told(obj)
+        assert "hunter2" not in text
+        assert "abcdef" not in text
+        assert "x" * 20 not in text
+    assert describe.describe("db_password", "hunter2")["summary"] == "<hidden>"
+    assert told({"tokens": 5}) == "1 keys; 'tokens': 5"
+
+
+def test_a_connection_is_told_of_and_left_as_it_was(tmp_path: Path) -> None:
+    """Tables, columns and counts; no transaction, cursor, factory or callback is touched, and
+    a database that is locked is not waited for."""
+    path = tmp_path / "flights.db"
+    conn = sqlite3.connect(path)
+    conn.executescript("create table flights(id int, carrier text)")
+    conn.executemany("insert into flights values (?, ?)", [(n, "x") for n in range(1500)])
+    conn.commit()
+    calls: list[object] = []
+    conn.row_factory = lambda *row: calls.append(row)  # type: ignore[assignment]
+    cursor = conn.execute("select 1 union select 2")
+    before = (conn.in_transaction, conn.total_changes, conn.isolation_level)
+    assert told(conn) == "SQLite flights.db; flights ~1,500 rows (id int, carrier text)"
+    assert (conn.in_transaction, conn.total_changes, conn.isolation_level) == before
+    assert calls == []
+    cursor.close()
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("begin exclusive")
+        began = time.perf_counter()
+        assert "locked" in told(conn)
+        assert time.perf_counter() - began < 5
+        other.execute("rollback")
+    other.close()
+    conn.text_factory = calls.append
+    assert "not asked" in told(conn)
+    conn.text_factory = str
+    conn.set_trace_callback(calls.append)
+    assert "not asked" in told(conn)
+    assert calls == []
+    conn.close()
+    assert told(conn) == "SQLite connection, closed"
+
+
+def test_nested_data_is_told_by_its_keys() -> None:
+    """A sketch of the records: keys, types, what is optional."""
+    rows = [{"id": 1, "tags": ["a"], "geo": {"lat": 1.5}}, {"id": 2, "tags": []}]
+    assert told(rows) == "2 of {id int, tags [str], geo? {lat float}}; first: 'id': 1"
+    assert told({"items": rows}) == "1 keys; 'items': [2 of {id int, tags [str], geo? {lat float}}]"
+
+
+def test_the_text_does_not_grow_with_the_rows() -> None:
+    """Ten rows and a million cost the same within a few characters."""
+
+    def length(rows: int) -> int:
+        index = pd.date_range("2024-01-01", periods=rows, freq="s", tz="UTC")
+        frame = pd.DataFrame({"a": np.arange(float(rows)), "s": ["x"] * rows}, index=index)
+        return max(len(told(obj)) for obj in (frame, pl.from_pandas(frame)))
+
+    assert abs(length(1_000_000) - length(10)) < 80

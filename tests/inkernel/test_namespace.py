@@ -179,3 +179,39 @@ def test_a_delta_of_many_frames_keeps_its_time() -> None:
     assert time.perf_counter() - start < 0.5
     assert len(delta["added"]) == 200
     assert all(v["type"] == "DataFrame" for v in delta["added"])
+
+
+@pytest.mark.parametrize(
+    ("make", "then", "said"),
+    [
+        ("v = pd.DataFrame({'a': [1, 2]})", "v['b'] = 1.5", "+ b f64"),
+        ("v = pd.DataFrame({'a': [1, 2]})", "v = v[v.a > 1]", "rows 2 -> 1"),
+        ("v = pd.DataFrame({'a': [1], 'b': [2]})", "v = v.drop(columns='b')", "- b"),
+        ("v = pd.DataFrame({'a': [1]})", "v = v.rename(columns={'a': 'z'})", "renamed a -> z"),
+        ("v = pd.DataFrame({'a': [1]})", "v = v.astype('float32')", "dtype a i64 -> f32"),
+        ("v = pd.DataFrame({'a': [1, None]})", "v = v.fillna(0)", "missing a 1 -> 0"),
+        ("v = pd.DataFrame({'a': [1, 2], 'b': [1, 2]})", "v.loc[0, 'a'] = 9", "values of a"),
+        ("v = pl.DataFrame({'a': [1]})", "v = v.with_columns(b=pl.lit(1))", "+ b i32"),
+        ("v = [1]", "v.append(2)", "len 1 -> 2"),
+        ("v = {'a': 1, 'c': 1}", "v['b'] = 1; del v['c']", "+ 'b'; - 'c'"),
+        ("v = 1", "v = 2", "was 1"),
+        ("v = 1", "v = [1]", "was 1"),
+        ("w = [1]; v = 5", "v = w", "is w; was 5"),
+        ("w = np.arange(9); v = None", "v = w[2:].reshape(7, 1)", "view of w; was None"),
+        ("v = np.zeros(3)", "v = np.zeros((2, 2))", "was 3 float64"),
+    ],
+)
+def test_a_change_is_told(cells: Cells, make: str, then: str, said: str) -> None:
+    """What differs of a frame, a container, a value; whose object or memory it is now."""
+    cells.run("import numpy as np, pandas as pd, polars as pl")
+    cells.run(make)
+    exec(then, cells.space)
+    (row,) = cells.names.delta(9, then)["changed"]
+    assert row["change"] == said
+
+
+def test_what_one_change_cannot_reach_is_not_looked_at(cells: Cells) -> None:
+    """Lists of plain values apart from a changed object keep their prints; aliases do not."""
+    cells.space.update({f"v{n}": [n] for n in range(5)})
+    cells.run("deep = [v1]")
+    assert sorted(cells.run("deep[0].append(1)")["changed"]) == ["deep", "v1"]
