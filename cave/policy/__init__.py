@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cave.policy.answering import Answer
     from cave.policy.budget import Budget
     from cave.policy.redaction import Masker, Redactor
     from cave.policy.rules import Policy, Profile, Rule
 
 _HOMES = {
+    "Answer": "answering",
     "Budget": "budget",
     "Masker": "redaction",
     "Policy": "rules",
@@ -24,6 +26,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Answer",
     "Budget",
     "Masker",
     "Policy",

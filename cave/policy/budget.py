@@ -2,9 +2,8 @@
 
 A `Budget` is what a person sets; an `Amount` is what a call may cost or has cost, in whole
 units (tokens, billionths of a dollar, steps, milliseconds of work), so that sums are exact.
-The store keeps the sums (`Spending` in `cave.ports`): a reservation is one transaction there,
-over the turn's budget, the session's and every budget above it, so processes that spend
-from one budget never pass it together. Waiting for people is no work and is not counted.
+Whoever keeps the sums must reserve in one transaction. Waiting for
+people is no work and is not counted.
 """
 
 from __future__ import annotations

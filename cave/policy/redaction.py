@@ -116,7 +116,7 @@ class Redactor:
 
     def add(self, name: str, value: str) -> None:
         """Mask `value` from now on. Raises `ConfigError` when it is too short to be told apart."""
-        if not isinstance(value, str) or len(value.strip()) < SHORTEST:
+        if len(value.strip()) < SHORTEST:
             raise ConfigError(
                 f"secret {name!r} has less than {SHORTEST} characters: masking it would mask "
                 f"ordinary text; choose a longer one"

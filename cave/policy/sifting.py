@@ -47,7 +47,7 @@ class Sieve:
         pairs <<= 8
         pairs |= codes[1:]
         size = len(codes) - HEAD + 1
-        hits = self._tables[0][pairs[:size]].nonzero()[0]
+        hits: NDArray[np.intp] = self._tables[0][pairs[:size]].nonzero()[0]
         for n in range(1, HEAD // 2):
             hits = hits[self._tables[n][pairs[hits + 2 * n]]]
         return hits
