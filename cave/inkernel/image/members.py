@@ -99,7 +99,7 @@ def _has_identity(value: Any) -> bool:
     return kinds.module(kind) in _VALUES
 
 
-_VALUES = frozenset({"datetime", "decimal", "fractions", "uuid", "pathlib"})
+_VALUES = frozenset({"datetime", "decimal", "fractions", "uuid", "pathlib", "pathlib._local"})
 
 
 def of(seen: list[Any], some: Collection[int]) -> list[Any]:
