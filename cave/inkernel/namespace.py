@@ -61,19 +61,15 @@ class Namespace:
         self._printing = 0.0
         before = {name: self._marks.get(name) for name in changed}
         rows = {name: self._printed(name, cell, end) for name in (*added, *changed)}
-        self._compare(rows, before, end)
+        self._compare(rows, before)
         return {
             "added": [rows[name] for name in added],
             "changed": [rows[name] for name in changed],
             "removed": removed,
         }
 
-    def _compare(
-        self, rows: dict[str, Facts], before: dict[str, marks.Mark | None], end: float
-    ) -> None:
+    def _compare(self, rows: dict[str, Facts], before: dict[str, marks.Mark | None]) -> None:
         """Say what changed of each, and whose object or memory it is."""
-        if not rows or time.perf_counter() >= end:
-            return
         shared = marks.sharing(self._space, self._bound, rows)
         for name, row in rows.items():
             told = marks.change(name, before.get(name), self._marks.get(name))

@@ -13,6 +13,7 @@ _CODE = re.compile(r"^\s*(?:-+>)?\s*\d+(?:\s|$)")
 _CHAINED = re.compile(r"^(?:During handling|The above exception)")
 _FOREIGN = re.compile(
     r"site-packages|dist-packages|[/\\]lib[/\\]python3|<frozen |<__array_function__|_cave_kernel"
+    r"|^File \S+\.(?:pyx|pxi|pxd)\b"
 )
 
 
