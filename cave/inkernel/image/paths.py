@@ -6,6 +6,7 @@ as much as one may know.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:
     if id(root) in wanted:
         return {id(root): ""}
     queue: list[tuple[Any, Any]] = [(root, None)]
-    known = {id(root)}
+    space = getattr(sys.modules.get("__main__"), "__dict__", None)
+    known = {id(root), id(space)}  # what has the namespace at hand is not made of it
     found: dict[int, str] = {}
     for place in queue:
         for step, part in _parts(place[0]):

@@ -147,6 +147,15 @@ def test_a_definition_that_is_not_there_is_lost_by_itself() -> None:
     assert type(loaded.roots["local"]).__name__ == "Lost"
 
 
+def test_who_has_the_namespace_at_hand_is_not_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss in another variable is none of an object that refers to the live globals."""
+    space = sys.modules["__main__"].__dict__
+    monkeypatch.setitem(space, "running", (number for number in [1]))
+    holder = types.SimpleNamespace(space=space)
+    notes = _write(running=space["running"], holder=holder).notes
+    assert {note.name for note in notes} == {"running"}
+
+
 def test_a_stream_that_is_cut_is_a_note_and_no_error() -> None:
     """Bytes that are no stream give no roots and say so."""
     written = _write(a=[1, 2])
