@@ -19,6 +19,7 @@ from cave.operations import carried
 from cave.operators import missing, resolve
 from cave.policy import Budget
 from cave.policy.budget import DEFAULT_STEPS
+from cave.policy.enforced import check_budget
 from cave.ports import Kernel, Operator
 from cave.turn import Cell, Turn
 
@@ -84,6 +85,7 @@ class Conversation:
             raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
         if returns is not None and not bindable(returns):
             raise ConfigError(f"returns={returns!r} is not the name of a variable")
+        check_budget(budget)
         operator = self._require_operator()
         self._work.skills = await self._catalogue()
         async with self._operation(on_event) as news:
@@ -140,6 +142,7 @@ class Conversation:
 
         None when nothing waits.
         """
+        check_budget(budget)
         async with self._operation(on_event) as news:
             self._require_settled()
             running = self._fold.running

@@ -31,6 +31,8 @@ from cave.image import Image
 from cave.ports import Clock, Death, Kernel, SessionInfo, SpooledCell, SpooledOutput, SystemClock
 
 if TYPE_CHECKING:
+    from cave.kernel import Confinement
+    from cave.policy import Policy
     from cave.ports import BlobStore, Store
     from cave.snapshot import Snapshots
 
@@ -124,10 +126,11 @@ class Kernels:
         self.settings = settings
         self.kernel = kernel
         self.python = python
+        self.policy: Policy | None = None
 
     async def start(self, number: int) -> Kernel:
         """A new kernel. Raises `KernelStartError`."""
-        from cave.kernel import Confinement, Launch, start
+        from cave.kernel import Launch, start
 
         workdir = self._home.workdir(self._session)
         workdir.mkdir(parents=True, exist_ok=True)
@@ -143,10 +146,25 @@ class Kernels:
             hash_seed=self._home.hash_seed,
             env={} if self.settings.tracking == "auto" else {"CAVE_TRACKING": "hashes"},
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
-            confinement=None if self.settings.profile == "open" else Confinement(),
+            confinement=self._confinement(),
             trials=self._home.path / "confinement.json",
         )
         return await start(launch)
+
+    def _confinement(self) -> Confinement | None:
+        from cave.kernel import Confinement
+
+        if self.settings.profile == "open":
+            return None
+        if self.policy is None:
+            return Confinement()
+        return Confinement(
+            read=tuple(map(os.path.abspath, self.policy.read)),
+            write=tuple(map(os.path.abspath, self.policy.write)),
+            network=self.policy.network,
+            env=self.policy.env,
+            require=self.policy.confinement == "require",
+        )
 
     def exists(self, number: int) -> bool:
         """Whether a kernel of that number was begun, journaled or not."""

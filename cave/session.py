@@ -44,6 +44,7 @@ from cave.history import History
 from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.operations import Heard, Operations, carried
+from cave.policy.enforced import check_budget, check_policy
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.record import Record
 from cave.recovery import KernelView, Supply
@@ -103,6 +104,8 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
     def apply(self, options: Options) -> None:
         """Use new options from the next operation on. Raises `ConfigError`."""
         merged = options.over(self._options)
+        check_policy(merged.policy)
+        check_budget(merged.budget)
         settings = config.Settings.load(
             persistence=merged.persistence,
             profile=merged.policy.profile if merged.policy else None,
@@ -111,6 +114,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python
+        self._kernels.policy = merged.policy
         self._lineage.on = settings.persistence != "live"
         self._lineage.every = merged.snapshot_every or settings.snapshot_every
         self._lineage.retention = settings.retention

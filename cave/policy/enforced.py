@@ -1,0 +1,42 @@
+"""What of a policy and a budget is enforced; the rest is refused, so that nobody relies on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cave.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cave.policy.budget import Budget
+    from cave.policy.rules import Policy
+
+_OF_POLICIES = ("secrets", "rules", "allow_modules")
+_OF_BUDGETS = ("tokens", "usd", "seconds")
+_PROFILES = ("open", "confined")
+
+
+def check_policy(policy: Policy | None) -> None:
+    """Raises `ConfigError` for what this version would not hold cells to."""
+    if policy is None:
+        return
+    for name in _OF_POLICIES:
+        if getattr(policy, name):
+            raise ConfigError(f"Policy({name}=...) is not enforced in this version; leave it out")
+    if policy.profile not in _PROFILES:
+        raise ConfigError(
+            f"profile {policy.profile!r} is not there in this version; choose 'confined' or 'open'"
+        )
+    if any(host != "*" for host in policy.network):
+        raise ConfigError(
+            "Policy(network=...) cannot tell hosts apart in this version; write network=['*'] for "
+            "all of them, or leave it out for none"
+        )
+
+
+def check_budget(budget: Budget | None) -> None:
+    """Raises `ConfigError` for limits that this version would not stop at."""
+    for name in _OF_BUDGETS:
+        if getattr(budget, name, None) is not None:
+            raise ConfigError(
+                f"Budget({name}=...) is not enforced in this version; use Budget(steps=...)"
+            )
