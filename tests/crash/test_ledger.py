@@ -24,7 +24,7 @@ from .test_effects import stopped
 
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
 KILLS = 50 * int(os.environ.get("CAVE_CRASH_ROUNDS") or 2)
-PARTS = max(1, KILLS // 500)
+PARTS = max(2, KILLS // 500)
 """Sweeps of their own, for the workers of a long run."""
 
 WORK = """
