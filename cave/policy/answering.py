@@ -10,6 +10,7 @@ import asyncio
 import getpass
 import inspect
 import json
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
@@ -158,7 +159,11 @@ async def consult(
     try:
         async with asyncio.timeout(timeout):
             said = await _called(approver, approval)
-    except Exception:  # noqa: BLE001  a broken approver leaves the question to people
+    except TimeoutError:
+        return None
+    except Exception as error:  # noqa: BLE001  a broken approver leaves the question to people
+        told = f"approver {name!r} failed at {approval.id!r}, so people are asked: {error!r}"
+        warnings.warn(told, RuntimeWarning, stacklevel=2)
         return None
     if said is None:
         return None
