@@ -40,6 +40,8 @@ class Call:
         self.content = content
         self.frames = frames
         self.answered: Callable[[Message], None] = _forget
+        self.sent = 0
+        """To which of the hosts that served, counted from 1; 0 is none yet."""
 
     @property
     def id(self) -> tuple[str, str]:
@@ -66,6 +68,8 @@ class Calls:
         self._loop: asyncio.AbstractEventLoop = kernel.shell_channel_thread.io_loop.asyncio_loop
         self._socket: Any = kernel.stdin_socket
         self._host: bytes | None = None
+        self._hosts = 0
+        """How many have said that they serve."""
         self._inline = False
         """Whether the door is gone: all goes through the channel."""
         self._open: dict[tuple[str, str], Call] = {}
@@ -168,7 +172,8 @@ class Calls:
     # -- on the loop -------------------------------------------------------------------------
 
     def _send_call(self, call: Call) -> None:
-        if call.id in self._open:
+        if self._host is not None and call.id in self._open and call.sent < self._hosts:
+            call.sent = self._hosts
             self._send("cave_call", call.content, call.frames)
 
     def _send(self, kind: str, content: Message, buffers: Sequence[bytes] = ()) -> None:
@@ -217,6 +222,7 @@ class Calls:
         if not self._kernel.heeds(message):
             return
         self._host = ident
+        self._hosts += 1
         self._inline = bool(message["content"].get("inline"))
         for call in list(self._open.values()):
             self._send_call(call)

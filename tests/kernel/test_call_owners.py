@@ -204,6 +204,19 @@ def test_a_call_that_is_sent_twice_runs_once(desk: Desk) -> None:
     assert len(desk.calls) == 1
 
 
+def test_a_call_before_its_host_is_known_is_sent_once(make_host: Callable[..., Host]) -> None:
+    """A first call, made before the kernel has read who serves it, comes once."""
+    host = make_host()
+    host.start()
+    desk = Desk(host)
+    desk.answer()
+    host.run("import cave\n@cave.skill(effect='write')\ndef send(to: str): return to")
+    busy = "get_ipython().kernel.shell_channel_thread.io_loop.asyncio_loop"
+    source = f"{busy}.call_soon_threadsafe(__import__('time').sleep, {SECOND})\nprint(send('ann'))"
+    assert text(host.run(source)) == "ann\n"
+    assert [call.phase for call in desk.calls] == ["begin", "end"]
+
+
 def test_a_cell_of_another_client_calls_the_host(make_host: Callable[..., Host]) -> None:
     """A cell that JupyterLab runs gets its answers from the host too, and can still ask its
     own user for input."""
