@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from cave.errors import ConfigError
+from cave.inkernel import discreet
 from cave.policy.sifting import Sieve
 
 SHORTEST = 6
@@ -45,27 +46,9 @@ class Pattern:
 
 
 PATTERNS: Mapping[str, Pattern] = {
-    "private key": Pattern(
-        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,3900}"
-        r"-----END [A-Z ]{0,30}PRIVATE KEY-----",
-        "-----BEGIN ",
-        r"[A-Za-z0-9+/=\s\\\-]",
-    ),
-    "api key": Pattern(r"sk-[A-Za-z0-9_\-]{20,4000}", "sk-", r"[A-Za-z0-9_\-]"),
-    "aws key": Pattern(r"A(?:KI|SI)A[A-Z0-9]{16}(?![A-Z0-9])", "A", r"[A-Z0-9]"),
-    "github token": Pattern(r"gh[pousr]_[A-Za-z0-9]{36,1000}", "gh", r"[A-Za-z0-9_]"),
-    "github access token": Pattern(
-        r"github_pat_[A-Za-z0-9_]{50,1000}", "github_pat_", r"[A-Za-z0-9_]"
-    ),
-    "slack token": Pattern(r"xox[abprs]-[A-Za-z0-9\-]{10,1000}", "xox", r"[A-Za-z0-9\-]"),
-    "jwt": Pattern(
-        r"eyJ[A-Za-z0-9_\-]{10,1000}\.eyJ[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,1000}",
-        "eyJ",
-        r"[A-Za-z0-9_.\-]",
-    ),
-    "password in a URL": Pattern(r"://[^\s:/@]{0,100}:[^\s/@]{1,200}(?=@)", "://", r"[^\s/]"),
+    shape.name: Pattern(shape.regex, shape.lead, shape.inside) for shape in discreet.SHAPES
 }
-"""Well-known shapes of secrets; each bounded, and none can make the search slow."""
+"""Well-known shapes of secrets."""
 
 
 def forms(value: str) -> set[str]:

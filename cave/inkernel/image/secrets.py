@@ -8,31 +8,18 @@ says so.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_SECRET = re.compile(
-    r"(?:^|[_\-.])(?:API[_\-]?KEY|APIKEY|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PWD|PASS"
-    r"|PASSPHRASE|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|SESSION|SESSIONID|SID|CSRF|CSRFTOKEN|JWT|BEARER|DSN"
-    r"|PRIVATE|SIGNATURE)(?:$|[_\-.])|KEY$|TOKEN|SECRET|PASSW|CREDENTIAL",
-    re.IGNORECASE,
-)
-_NOT_SECRET = frozenset({"PWD", "OLDPWD", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "DESKTOP_SESSION",
-                         "SSH_AUTH_SOCK", "TOKENIZERS_PARALLELISM"})  # fmt: skip
-_IN_URL = re.compile(r"[a-z][a-z0-9+.\-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
+from .. import discreet
+
 _SHORTEST = 4
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable, header or parameter of this name holds a secret, most likely."""
-    return name not in _NOT_SECRET and _SECRET.search(name) is not None
-
-
 def is_secret(name: str, value: str) -> bool:
-    """The same, also judged by the value: a URL with a password is a secret, too."""
-    return is_secret_name(name) or _IN_URL.search(value) is not None
+    """Whether it is one, by its name or its value: a URL with a password is a secret, too."""
+    return discreet.names_credential(name) or discreet.holds_password(value)
 
 
 Reference = tuple[str, str, str, str]
