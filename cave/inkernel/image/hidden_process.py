@@ -293,16 +293,17 @@ class Builtins(Kind):
     def __init__(self) -> None:
         super().__init__()
         self._start: dict[str, Any] = {}
+        self._names: list[str] = []
         self._ids: list[int] = []
 
     def remember(self) -> None:
         self._start = dict(vars(builtins))
-        self._ids = list(map(id, self._start.values()))
+        self._names, self._ids = list(self._start), list(map(id, self._start.values()))
 
     def read(self) -> Any:
         start, ours = self._start, self._ours
         now = vars(builtins)
-        if self._ids == list(map(id, now.values())) and start.keys() == now.keys():
+        if self._ids == list(map(id, now.values())) and self._names == list(now):
             return None
         changed = {
             name: value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from typing import Any
@@ -52,12 +53,13 @@ class Magics(Kind):
         super().__init__()
         self._start: dict[tuple[str, str], Any] = {}
         self._all: list[Any] = []
+        self._ids: list[int] = []
 
     def _every(self) -> list[Any]:
         """All magics there are, those of IPython too."""
         shell = _shell()
         kinds = shell.magics_manager.magics.values() if shell is not None else ()
-        return [magic for magics in kinds for magic in magics.values()]
+        return list(itertools.chain.from_iterable(magics.values() for magics in kinds))
 
     def _now(self) -> dict[tuple[str, str], Any]:
         shell = _shell()
@@ -72,9 +74,10 @@ class Magics(Kind):
 
     def remember(self) -> None:
         self._start, self._all = self._now(), self._every()
+        self._ids = list(map(id, self._all))
 
     def read(self) -> Any:
-        if list(map(id, self._every())) == list(map(id, self._all)):
+        if list(map(id, self._every())) == self._ids:
             return None
         found = {k: v for k, v in self._now().items() if self._start.get(k) is not v}
         return found or None

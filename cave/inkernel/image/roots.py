@@ -20,6 +20,9 @@ from .lost import Lost
 FIRST = hidden.FIRST
 """Roots that `begin` wants, read before all others: reading may import local modules."""
 
+HISTORY = "hidden:history"
+"""A root of nothing but texts and numbers, whose value is a new one after each cell."""
+
 _MACHINERY = frozenset({
     "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtin__", "__builtins__",
     "_ih", "_oh", "_dh", "In", "Out", "get_ipython",
@@ -36,7 +39,7 @@ def roots(shell: Any) -> dict[str, Any]:
     """Every root by its name. What did not change is equal, where possible the same object."""
     found = variables(shell)
     found.update(_outputs(shell))
-    found["hidden:history"] = _history(shell)
+    found[HISTORY] = _history(shell)
     found.update(hidden.capture())
     found.update(modules.capture())
     return found
@@ -72,8 +75,8 @@ def bind(shell: Any, loaded: Mapping[str, Any], keep: Iterable[str]) -> list[Any
     stay = set(keep)
     _bind_variables(shell, loaded, stay)
     _bind_outputs(shell, loaded, stay)
-    if "hidden:history" not in stay:
-        _bind_history(shell, loaded.get("hidden:history"))
+    if HISTORY not in stay:
+        _bind_history(shell, loaded.get(HISTORY))
     notes = modules.apply(loaded, stay)
     notes += hidden.apply(loaded, stay)
     return notes + remarks.take()
