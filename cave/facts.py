@@ -124,6 +124,14 @@ class Amount:
     millis: int = 0
     """Milliseconds of work."""
 
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.tokens + other.tokens,
+            self.nano_usd + other.nano_usd,
+            self.steps + other.steps,
+            self.millis + other.millis,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -27,6 +27,7 @@ from cave.events import (
     Variable,
 )
 from cave.image import Image, Load, Note
+from cave.shared import Shared
 
 
 class Clock(Protocol):
@@ -98,7 +99,7 @@ class JournalFault:
     reason: str
 
 
-class Store(Protocol):
+class Store(Shared, Protocol):
     """Where journals live. Every call may raise `StoreError`."""
 
     async def create(self, session: str) -> bool:
@@ -365,6 +366,8 @@ class SkillCall:
     done: bool = False
     """Of an `end` with a fault: whether it did what it was to do, and only gave what cannot be
     recorded."""
+    over: bool = False
+    """Of an `end` with a fault: whether it was stopped because its time was over."""
     declaration: Mapping[str, Any] | None = None
     """What a skill that a cell defined says of itself; None for the session's skills."""
 

@@ -12,7 +12,7 @@ from cave.errors import JournalCorrupt, SessionBusy, StoreError
 from cave.events import FORMAT, Event
 from cave.ports import Clock, JournalFault, Lease
 from cave.records import decode, encode
-from cave.store import chain
+from cave.store import chain, shared
 from cave.store.leases import SQL, Row, find, lost, term
 from cave.store.schema import GENESIS
 
@@ -159,6 +159,7 @@ def delete(cursor: sqlite3.Cursor, sql: SQL, session: str, clock: Clock) -> None
     row = find(cursor, sql, session)
     if (holder := row.operator(clock)) is not None:
         raise SessionBusy(session, holder.host, holder.pid, row.since)
+    shared.forget(cursor, sql, row.id, row.uid)
     cursor.execute(sql["events_delete"], {"of": row.id})
     cursor.execute(sql["session_delete"], {"of": row.id})
 

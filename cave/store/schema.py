@@ -19,7 +19,7 @@ from sqlalchemy import (
     Table,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision that this page describes."""
 
 GENESIS = bytes(32)
@@ -82,4 +82,48 @@ events = Table(
     # one JSON object, exactly the bytes that the hash is over
     Column("body", LargeBinary, nullable=False),
     Column("hash", LargeBinary(32), nullable=False),
+)
+
+# -- what processes write without the lease -------------------------------------------------
+
+answers = Table(
+    "answers",
+    metadata,
+    Column("session_id", Integer, ForeignKey("sessions.id"), primary_key=True),
+    # its id in the session; the key is what makes the first answer the only one
+    Column("approval", String(32), primary_key=True),
+    Column("at", Double, nullable=False),
+    # one JSON object
+    Column("body", LargeBinary, nullable=False),
+)
+
+AMOUNTS = ("tokens", "nano_usd", "steps", "millis")
+"""The dimensions of a budget, in whole units, as in `cave.facts.Amount`."""
+
+
+def _amounts(kind: str = "") -> list[Column[int]]:
+    return [Column(f"{kind}{name}", BigInteger, nullable=False) for name in AMOUNTS]
+
+
+budgets = Table(
+    "budgets",
+    metadata,
+    # the uid of the session that it is for; a fork's parent is the session that it came from
+    Column("id", String(64), primary_key=True),
+    Column("parent", String(64), nullable=False),
+    # -1 is no limit
+    *_amounts("limit_"),
+    # what calls that have ended have cost, those of forks included
+    *_amounts("spent_"),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    # one row for the session's budget and one for each above it
+    Column("id", String(128), primary_key=True),
+    Column("budget", String(64), primary_key=True),
+    # the session whose call it is for
+    Column("owner", String(64), nullable=False),
+    *_amounts(),
 )

@@ -10,15 +10,17 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from cave.errors import SessionBusy, StoreError
 from cave.events import Event
+from cave.facts import Amount
 from cave.ports import Clock, Holder, JournalFault, Lease, SessionInfo, SystemClock
-from cave.store import journal, leases
+from cave.shared import NOTHING, Account, Shortfall
+from cave.store import journal, leases, shared
 from cave.store.database import Database, leave, opened
 from cave.store.writer import Job
 
@@ -149,6 +151,43 @@ class SQLStore:
 
     async def verify(self, session: str) -> Sequence[JournalFault]:
         return await self._read(lambda cursor, sql: journal.verify(cursor, sql, session))
+
+    # -- answers and budgets, which need no lease --------------------------------------------
+
+    async def answer(
+        self, session: str, approval: str, body: bytes, *, until: float | None = None
+    ) -> bytes | None:
+        def run(cursor: sqlite3.Cursor, sql: leases.SQL) -> bytes | None:
+            return shared.answer(
+                cursor, sql, session, approval, body, until=until, clock=self._clock
+            )
+
+        return await self._write(run, sync=True)
+
+    async def answers(self, session: str) -> Mapping[str, bytes]:
+        return await self._read(lambda cursor, sql: shared.answers(cursor, sql, session))
+
+    async def limit(
+        self, budget: str, limits: Amount, *, parent: str | None = None, spent: Amount = NOTHING
+    ) -> None:
+        def run(cursor: sqlite3.Cursor, sql: leases.SQL) -> None:
+            shared.limit(cursor, sql, budget, limits, parent=parent, spent=spent)
+
+        await self._write(run, sync=True)
+
+    async def accounts(self, budget: str) -> Sequence[Account]:
+        return await self._read(lambda cursor, sql: shared.accounts(cursor, sql, budget))
+
+    async def reserve(self, id: str, budget: str, amount: Amount) -> Shortfall | None:
+        return await self._write(
+            lambda cursor, sql: shared.reserve(cursor, sql, id, budget, amount)
+        )
+
+    async def settle(self, id: str, amount: Amount) -> None:
+        await self._write(lambda cursor, sql: shared.settle(cursor, sql, id, amount))
+
+    async def reserved(self, budget: str) -> Mapping[str, Amount]:
+        return await self._read(lambda cursor, sql: shared.reserved(cursor, sql, budget))
 
     async def close(self) -> None:
         self._closed = True

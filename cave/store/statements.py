@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from cave.store.schema import events, meta, sessions
+from cave.store.schema import AMOUNTS, answers, budgets, events, meta, reservations, sessions
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
-_s, _e = sessions.c, events.c
+_s, _e, _a, _b, _r = sessions.c, events.c, answers.c, budgets.c, reservations.c
+
+_LIMITS = [f"limit_{name}" for name in AMOUNTS]
+_SPENT = [f"spent_{name}" for name in AMOUNTS]
 
 _STATEMENTS: dict[str, Any] = {
     "meta": select(meta.c.key, meta.c.value),
@@ -69,6 +72,34 @@ _STATEMENTS: dict[str, Any] = {
     "records": select(_e.seq, _e.at, _e.type, _e.format, _e.lease, _e.body, _e.hash)
     .where(_e.session_id == bindparam("of"))
     .order_by(_e.seq),
+    "answer": select(_a.body).where(
+        _a.session_id == bindparam("of"), _a.approval == bindparam("approval")
+    ),
+    "answers": select(_a.approval, _a.body).where(_a.session_id == bindparam("of")),
+    "answer_insert": insert(answers).values({c.name: bindparam(c.name) for c in answers.c}),
+    "answers_delete": delete(answers).where(_a.session_id == bindparam("of")),
+    "budget": select(_b.id, _b.parent, *(_b[name] for name in (*_LIMITS, *_SPENT))).where(
+        _b.id == bindparam("of")
+    ),
+    "budget_reserved": select(*(func.sum(_r[name]) for name in AMOUNTS)).where(
+        _r.budget == bindparam("of")
+    ),
+    "budget_insert": insert(budgets).values({c.name: bindparam(c.name) for c in budgets.c}),
+    "budget_limit": update(budgets)
+    .where(_b.id == bindparam("of"))
+    .values({name: bindparam(name) for name in ("parent", *_LIMITS)}),
+    "budget_spend": update(budgets)
+    .where(_b.id == bindparam("of"))
+    .values({f"spent_{name}": _b[f"spent_{name}"] + bindparam(name) for name in AMOUNTS}),
+    "budget_delete": delete(budgets).where(_b.id == bindparam("of")),
+    "reservation": select(_r.budget).where(_r.id == bindparam("of")),
+    "reservations": select(_r.id, *(_r[name] for name in AMOUNTS)).where(
+        _r.owner == bindparam("of"), _r.budget == bindparam("of")
+    ),
+    "reservation_insert": insert(reservations).values(
+        {c.name: bindparam(c.name) for c in reservations.c}
+    ),
+    "reservation_delete": delete(reservations).where(_r.id == bindparam("of")),
 }
 
 

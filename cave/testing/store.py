@@ -32,11 +32,12 @@ from cave.events import (
 from cave.ports import Lease, Store
 from cave.store import this_process
 from cave.testing.leases import LeaseContract, SteppedClock, cells, journal
+from cave.testing.shared import SharedContract
 
 __all__ = ["SteppedClock", "StoreContract", "cells", "journal"]
 
 
-class StoreContract(LeaseContract):
+class StoreContract(SharedContract, LeaseContract):
     """What every `Store` promises. Subclass it and give `open_store`."""
 
     # -- sessions ----------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_a_damaged_file_is_told(database: Path) -> None:
 
     run(database, fill)
     with database.open("r+b") as file:
-        file.seek(4096 * 6)
+        file.seek(4096 * 12)
         file.write(b"\xde\xad\xbe\xef" * 4096)
     run(database, scenario)
 

@@ -9,6 +9,7 @@ import sys
 
 from cave.errors import CaveError, LeaseLost
 from cave.events import CellStarted, ValuesDeleted
+from cave.facts import Amount
 from cave.store import SQLStore, this_process
 
 
@@ -75,6 +76,36 @@ async def alternate(store: SQLStore, session: str, rounds: str, acquire: str) ->
     say("done")
 
 
+async def answers(store: SQLStore, session: str, count: str) -> None:
+    """Answer many approvals with the own pid, and say which answers count."""
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    mine = str(os.getpid()).encode()
+    for n in range(1, int(count) + 1):
+        counts = await store.answer(session, f"a{n}", mine)
+        assert counts is not None
+        say(n, counts.decode())
+
+
+async def spend(store: SQLStore, budget: str, tokens: str) -> None:
+    """Reserve and settle calls that cost half of what was reserved, until one is refused."""
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    needed, cost = Amount(tokens=int(tokens)), Amount(tokens=int(tokens) // 2)
+    refused = 0
+    for n in itertools.count(1):
+        id = f"{os.getpid()}/{n}"
+        if await store.reserve(id, budget, needed) is not None:
+            refused += 1
+            if refused == 20:
+                break
+            continue
+        (account,) = await store.accounts(budget)
+        assert account.spent.tokens + account.reserved.tokens <= account.limits.tokens
+        await store.settle(id, cost)
+        say(id)
+
+
 async def create(store: SQLStore, session: str) -> None:
     """Open the database at the moment that a line comes, and say what came of it."""
     say("ready")
@@ -87,7 +118,7 @@ async def create(store: SQLStore, session: str) -> None:
 
 async def main(verb: str, database: str, *arguments: str) -> None:
     store = SQLStore(database, lease_ttl=float(os.environ.get("LEASE_TTL", "30")))
-    verbs = {f.__name__: f for f in (append, several, hold, alternate, create)}
+    verbs = {f.__name__: f for f in (append, several, hold, alternate, answers, spend, create)}
     try:
         await verbs[verb](store, *arguments)
     finally:
