@@ -28,6 +28,13 @@ _modified.argtypes = (ctypes.py_object,)
 _modified.restype = None
 _adopt: Any = ctypes.pythonapi["PyObject_GenericSetDict"]
 _adopt.argtypes = (ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_adopt_managed: Any = getattr(ctypes.pythonapi, "_PyObject_SetManagedDict", None)
+"""What Python 3.13 and later need where attributes may lie inside the object: its generic way
+leaves them there, and they hide what the dict has."""
+if _adopt_managed is not None:
+    _adopt_managed.argtypes = (ctypes.py_object, ctypes.py_object)
+_MANAGED = 1 << 4
+"""Flag of types whose objects' dict is the interpreter's affair (Include/object.h)."""
 
 
 def module(kind: type) -> str:
@@ -143,7 +150,10 @@ def attributes(obj: object) -> dict[str, Any] | None:
 
 def adopt(obj: object, attributes: dict[str, Any]) -> None:
     """Make a dict the one of an instance."""
-    _adopt(ctypes.py_object(obj), ctypes.py_object(attributes), None)
+    if _adopt_managed is not None and flags(type(obj)) & _MANAGED:
+        _adopt_managed(ctypes.py_object(obj), ctypes.py_object(attributes))
+    else:
+        _adopt(ctypes.py_object(obj), ctypes.py_object(attributes), None)
 
 
 def slots(obj: object) -> Iterator[tuple[str, Any]]:

@@ -396,9 +396,10 @@ def _held(pickler: Pickler, obj: Any, reduced: Any) -> Any:
         for holder in gc.get_referrers(state)
     ):
         return reduced
-    plain = reduced[0] in _MAKES and (len(reduced) == 3 or reduced[3:5] in _EMPTY)
+    content = (*reduced[3:5], None, None)[:2]
+    plain = reduced[0] in _MAKES and (content in _EMPTY or not quiet.watches(type(obj)))
     if plain and kinds.find(type(obj), "__setstate__") is None:
-        return (*reduced[:3], None, None, adopt_dict)
+        return (*reduced[:3], *content, adopt_dict)
     kind = rules.full_name(type(obj))
     pickler.rebuilt(
         obj, f"the attributes of a {kind} were held as a dict as well, now apart from it"
@@ -540,11 +541,13 @@ class _Attempt:
             if not {id(obj) for obj in known}.isdisjoint(map(id, pickler.seen)):
                 self.known = known
                 found = True
-        own_spaces = pickler.spaces.keys() - self.held
-        counts = Counter(filter(own_spaces.__contains__, map(id, pickler.seen)))
-        for number, own in pickler.spaces.items():
-            if type(own) is types.ModuleType or number in self.held:
-                continue
+        spaces = {
+            number: own
+            for number, own in pickler.spaces.items()
+            if type(own) is not types.ModuleType and number not in self.held
+        }
+        counts = Counter(filter(spaces.__contains__, map(id, pickler.seen))) if spaces else {}
+        for number, own in spaces.items():
             if counts[number] > own.met:
                 self.held.add(number)
                 found = True

@@ -48,6 +48,8 @@ def _ended(pickler: Pickler, obj: Any) -> Any:
 # -- exceptions ------------------------------------------------------------------------------
 
 _KEPT = ("__cause__", "__context__", "__suppress_context__")
+_DICT, _SLOTS = "<dict>", "<slots>"
+"""Keys of the `__dict__` itself, and of what lies in slots."""
 
 
 @rule("builtins.BaseException", derived=True)
@@ -65,7 +67,10 @@ def _exception(_: Pickler, obj: BaseException) -> Any:
     base = next(entry for entry in kind.__mro__ if _native(entry))
     state = {name: getattr(obj, name) for name in _KEPT if getattr(obj, name)}
     state.update(_unsaid(obj, make_exception(kind, base, args, obj.args)))
-    state[""] = reduced[2] if len(reduced) > 2 else None
+    own = reduced[2] if len(reduced) > 2 else None
+    state["" if own is None or own is not kinds.attributes(obj) else _DICT] = own
+    if slots := dict(kinds.slots(obj)):
+        state[_SLOTS] = slots
     return make_exception, (kind, base, args, obj.args), state, None, None, fill_exception
 
 
@@ -105,9 +110,12 @@ def make_exception(
 @frozen
 def fill_exception(made: BaseException, state: dict[str, Any]) -> None:
     """Its attributes, and what it came from."""
-    own = state.pop("")
-    if own:
+    if own := state.pop("", None):
         BaseException.__setstate__(made, own)
+    if (attributes := state.pop(_DICT, None)) is not None:
+        kinds.adopt(made, attributes)
+    for name, value in state.pop(_SLOTS, {}).items():
+        object.__setattr__(made, name, value)
     for name, value in state.items():
         setattr(made, name, value)
 
