@@ -156,9 +156,13 @@ bad = Bad()
             assert "user's code" not in hints.of(error, space)
 
 
-def test_a_hint_over_many_names_is_quick(space: Any) -> None:
-    """Of a hundred thousand names a bounded number is compared."""
-    many = {**space, **{f"value_{n}": n for n in range(100_000)}}
-    before = time.thread_time()
-    hint("value_x = valu_17", many)
-    assert time.thread_time() - before < 1.0
+def test_a_hint_compares_a_bounded_number_of_names(space: Any) -> None:
+    """Of fifty times the names that are compared a hint takes far less than fifty times as long."""
+
+    def seconds(count: int) -> float:
+        names = {**space, **{f"value_{n}": n for n in range(count)}}
+        before = time.thread_time()
+        hint("value_x = valu_17", names)
+        return time.thread_time() - before
+
+    assert seconds(50 * hints.NAMES) < 10 * seconds(hints.NAMES)

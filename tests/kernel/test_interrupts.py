@@ -48,7 +48,7 @@ def test_an_interrupt_stops_the_cell_wherever_it_is(host: Host, source: str) -> 
     assert "cave/inkernel" not in done.error.traceback
     assert "begun" in text(done)
     assert done.kept
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert text(host.run("kept")) == "41"
 
 
@@ -102,17 +102,19 @@ def test_a_handler_of_the_cells_own_lasts_for_that_cell(host: Host) -> None:
 
 def test_a_deaf_cell_is_left_running_unless_kill_is_asked(host: Host) -> None:
     """Without `kill` interrupt gives False after its grace time; the cell goes on."""
+    gate = host.root / "work" / "gate"
 
     async def deaf() -> tuple[bool, Executed]:
         begun = asyncio.Event()
         source = (
-            "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-            "print('deaf', flush=True); end = time.time() + 1\n"
-            "while time.time() < end: time.sleep(0.01)"
+            "import os, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            "print('deaf', flush=True)\n"
+            f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)"
         )
         cell = asyncio.ensure_future(host.send(source, on_output=lambda _: begun.set()))
         await begun.wait()
         stopped = await host.kernel.interrupt(grace=0.3)
+        gate.touch()
         return stopped, await cell
 
     stopped, done = host(deaf())
@@ -134,25 +136,23 @@ def test_kill_ends_a_deaf_cell(make_host: Callable[..., Host]) -> None:
 
 
 def test_a_time_limit_stops_the_cell_and_keeps_the_state(host: Host) -> None:
-    """A cell over its limit ends as timeout in time; output and state are kept."""
+    """A cell over its limit ends as timeout, and only then; output and state are kept."""
     host.run("y = 41")
     began = time.monotonic()
     done = host.run("print('partial')\nwhile True: pass", timeout=0.5)
     assert done.status == "timeout"
     assert done.kept
     assert text(done).startswith("partial\n")
-    assert time.monotonic() - began < 1.5
-    began = time.monotonic()
+    assert 0.5 < time.monotonic() - began < 15
     assert text(host.run("print(y)")) == "41\n"
-    assert time.monotonic() - began < 1
 
 
 def test_a_time_limit_counts_from_the_cells_own_start(host: Host) -> None:
     """A cell that waits behind another is not timed out for that."""
 
     async def queue() -> list[Executed]:
-        slow = host.send("import time; time.sleep(0.8)")
-        quick = host.send("'quick'", timeout=0.4)
+        slow = host.send("import time; time.sleep(1.6)")
+        quick = host.send("'quick'", timeout=1.2)
         return list(await asyncio.gather(slow, quick))
 
     assert [done.status for done in host(queue())] == ["ok", "ok"]
@@ -171,7 +171,7 @@ def test_a_deaf_cell_over_its_limit_is_killed(make_host: Callable[..., Host]) ->
     assert done.status == "timeout"
     assert not done.kept
     assert text(done) == "partial\n"
-    assert 2 < time.monotonic() - began < 4
+    assert 2 < time.monotonic() - began < 40
 
 
 def test_an_interrupt_that_names_a_cell_hits_no_other(host: Host) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.kernel._host import Host, text
@@ -87,13 +85,12 @@ def test_a_magics_usage_error_comes_once(host: Host) -> None:
     assert "nosuchmagic" in done.error.traceback
 
 
-def test_a_deep_recursion_is_told_quickly(host: Host) -> None:
+def test_a_deep_recursion_is_told_in_short(host: Host) -> None:
     """The traceback of thousands of calls shows its ends and how many are left out."""
     host.run("def f(): f()")
-    began = time.monotonic()
     done = host.run("f()")
-    assert time.monotonic() - began < 1
     assert done.error is not None
     assert done.error.name == "RecursionError"
     assert "more calls in between" in done.error.traceback
+    assert 10 < done.error.traceback.count("in f()") <= 40
     assert "----> 1 f()" in done.error.traceback

@@ -37,11 +37,11 @@ def kernelspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[lis
 
 
 def failure(host: Host, **options: Any) -> str:
-    """The message of a start that fails; asserts that nothing is left."""
+    """The message of a start that fails before patience ends; asserts that nothing is left."""
     began = time.monotonic()
     with pytest.raises(KernelStartError) as caught:
         host(start(host.launch(**options)))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert leftovers(host) == []
     assert not list(host.root.glob("session/kernels/*"))
     here = str(host.root)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import resource
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +37,7 @@ OWNERS = {
     "sqlalchemy": {"store"},
     "alembic": {"store"},
 }
-BUDGET = 0.150
-"""Seconds of CPU that `import cave` may cost more than a bare interpreter."""
-RUNS = 7
+RUNS = 3
 
 
 def test_imports_follow_the_layers() -> None:
@@ -108,14 +105,13 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.timeout(240)
 def test_import_is_cheap() -> None:
-    """`import cave` costs less than 150 ms of CPU more than a bare interpreter."""
+    """`import cave` costs less than the smallest of what it puts off, pydantic, would alone."""
     run_python("import cave")
-    bare, full = [], []
-    for _ in range(RUNS):
-        bare.append(cpu_of("pass"))
-        full.append(cpu_of("import cave"))
-    cost = statistics.median(full) - statistics.median(bare)
-    assert cost < BUDGET, f"{cost:.3f} s; {import_times()}"
+    bare, ours, put_off = (
+        min(cpu_of(code) for _ in range(RUNS))
+        for code in ("pass", "import cave", "import pydantic, pydantic.main")
+    )
+    assert ours - bare < put_off - bare, import_times()
 
 
 def test_import_is_small() -> None:

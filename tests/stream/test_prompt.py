@@ -271,8 +271,8 @@ def test_a_cell_that_was_not_run_says_so(journal) -> None:
     assert stream.view(journal.history).messages[-1].text == "this cell was not run"
 
 
-def test_a_view_is_cheap(journal) -> None:
-    """With a hundred cells behind it a view costs well under a millisecond of CPU."""
+def test_what_ended_is_told_once(journal) -> None:
+    """The next view of turns that have ended costs less than half of the first one's CPU."""
     for _ in range(25):
         journal.ask()
         for _ in range(4):
@@ -280,10 +280,9 @@ def test_a_view_is_cheap(journal) -> None:
             journal.call()
         journal.finish()
     journal.ask()
-    stream.view(journal.history)
     costs = []
     for _ in range(20):
         began = time.process_time()
         stream.view(journal.history)
         costs.append(time.process_time() - began)
-    assert min(costs) < 0.001
+    assert 2 * min(costs[1:]) < costs[0]
