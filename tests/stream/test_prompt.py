@@ -272,7 +272,7 @@ def test_a_cell_that_was_not_run_says_so(journal) -> None:
 
 
 def test_what_ended_is_told_once(journal) -> None:
-    """The next view of turns that have ended costs less than half of the first one's CPU."""
+    """The next view of turns that have ended costs less than a fifth of the CPU of the first."""
     for _ in range(25):
         journal.ask()
         for _ in range(4):
@@ -285,4 +285,4 @@ def test_what_ended_is_told_once(journal) -> None:
         began = time.process_time()
         stream.view(journal.history)
         costs.append(time.process_time() - began)
-    assert 2 * min(costs[1:]) < costs[0]
+    assert 5 * min(costs[1:]) < costs[0]
