@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from cave import replay
 from cave.broker import Broker
 from cave.config import Options
-from cave.errors import SnapshotNotFound
+from cave.errors import ConfigError, SnapshotNotFound
 from cave.events import Recovered
 from cave.history import History
 from cave.journal import Journal
@@ -84,6 +84,11 @@ class Aftermath:
         cut, history = self._fold.cut, self._fold
         if cut.stopped is not None:
             n = cut.stopped
+            if history.source_of(n) is None:
+                raise ConfigError(
+                    f"cell {n} cannot run again: a secret in its source is masked in the journal; "
+                    f"run it yourself, with the secret from a variable of the environment"
+                )
             await self._lineage.go_to(kernel, self._work.supply.number, self._before(n))
             self._broker.began(n)
             return await rerun_cell(self._work, kernel, n)

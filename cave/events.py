@@ -227,6 +227,8 @@ class CellStarted(Event):
     kernel: int = 0
     timeout: float | None = None
     """Seconds until it is stopped; None means no limit."""
+    masked: bool = False
+    """Whether `source` is not what ran: secrets in it are masked."""
 
 
 @_event
@@ -516,6 +518,8 @@ class ApprovalRequested(Event):
     cell: int | None = None
     lane: str = ""
     ordinal: int = 0
+    given: StoredValue | None = None
+    """All of the arguments."""
 
 
 @_event

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cave.approval import Approvals
 from cave.cut import Cut
 from cave.errors import CellError
 from cave.events import (
@@ -100,9 +101,10 @@ class History:
     ) -> None:
         self._read_text = read_text
         self.ledger = Ledger(read_value)
+        self.approvals = Approvals()
         self.skills: dict[str, SkillRef] = {}
         """The skills that cells may call, and those that they could call once."""
-        self.seq = 0
+        self.seq = self._newest = 0
         self.opened: SessionOpened | None = None
         self.cells: dict[int, Cell] = {}
         self.turns: dict[int, Turn] = {}
@@ -134,8 +136,9 @@ class History:
         """The snapshots, and what of the namespace they would bring back."""
         self.held: dict[str, Variable] = {}
         """The variables that the latest snapshot holds."""
+        self.sources: dict[int, str] = {}
+        """What ran, of cells whose source is masked in the journal: this process alone knows."""
         self._started: dict[int, CellStarted] = {}
-        self._newest = 0
         self._between: list[Event] = []
         self.before: dict[int, tuple[Event, ...]] = {}
         """By turn: `OpenTurn.before` of the turns that have ended."""
@@ -175,6 +178,7 @@ class History:
                 self.seq = event.seq
             self.lasting.feed(event)
             self.ledger.feed(event)
+            self.approvals.feed(event)
             self.cut.feed(event)
             self._feed(event)
 
@@ -253,6 +257,11 @@ class History:
                 self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
         if isinstance(event, EffectSettled) or (undone is not None and undone.undone):
             self._note(event)
+
+    def source_of(self, cell: int) -> str | None:
+        """What ran as that cell; None where the journal has it masked and nobody else knows."""
+        started = self._started[cell]
+        return self.sources.get(cell) if started.masked else started.source
 
     def outputs_before(self, cell: int) -> tuple[Output, ...]:
         """What the cell that runs had put out where it went on from."""

@@ -7,18 +7,40 @@ do so: it takes the lease, reads what others wrote meanwhile, and lets go at the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeVar
 
 from cave.errors import LeaseLost, StoreError
-from cave.events import Event
+from cave.events import CellStarted, Event
 from cave.history import History
 from cave.ports import Clock, Holder, Lease, Store
 
 Listener = Callable[[Event], None]
+E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 
 RENEW_EVERY = 10.0
 """Seconds between renewals of the lease while an operation runs."""
+
+
+class Masks(Protocol):
+    """What keeps secrets out of events."""
+
+    def event(self, event: E) -> E:
+        """An event as it is journaled; once more is the same."""
+
+    def passing(self, event: Event) -> Event | None:
+        """A provisional event as it may be shown now; None when all of it waits."""
+
+    def value(self, value: T) -> T:
+        """A value with the texts in it masked."""
+
+    def chunks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """A long text on its way to disk."""
+
+    def rests(self, event: Event) -> Iterator[Event]:
+        """What has waited for more, and is to be shown before this event."""
 
 
 class Journal:
@@ -31,6 +53,8 @@ class Journal:
         self.session = session
         self.history = history
         self.clock = clock
+        self.mask: Masks | None = None
+        """What events pass before anybody else has them."""
         self._holder = holder
         self._lease: Lease | None = None
         self._last: Lease | None = None
@@ -59,8 +83,17 @@ class Journal:
 
     def publish(self, event: Event) -> None:
         """Tell the listeners of a provisional event."""
-        stamped = event.stamped(seq=0, at=self.clock.now(), session=self.session)
-        self._tell(stamped)
+        masked = event if self.mask is None else self.mask.passing(event)
+        if masked is not None:
+            self._tell(masked.stamped(seq=0, at=self.clock.now(), session=self.session))
+
+    def masked_text(self, chunks: Iterable[bytes]) -> Iterable[bytes]:
+        """A long text on its way to disk."""
+        return chunks if self.mask is None else self.mask.chunks(chunks)
+
+    def masked(self, event: E) -> E:
+        """An event as it will be journaled."""
+        return event if self.mask is None else self.mask.event(event)
 
     def _tell(self, event: Event) -> None:
         for listener in tuple(self._listeners):
@@ -133,12 +166,18 @@ class Journal:
         """
         if self._lease is None:
             raise LeaseLost(f"session {self.session!r} is not operated by this process now")
+        masked = tuple(map(self.masked, events))
         try:
-            committed = await self.store.append(self._lease, events, sync=sync, release=last)
+            committed = await self.store.append(self._lease, masked, sync=sync, release=last)
         except BaseException:
             self._last = None  # what is written is read again before anything else is done
             raise
         self._released = last
         self.history.feed(committed)
+        for event, real in zip(masked, events, strict=True):
+            if isinstance(real, CellStarted) and event != real:
+                self.history.sources[real.cell] = real.source
         for event in committed:
+            for rest in () if self.mask is None else self.mask.rests(event):
+                self._tell(rest.stamped(seq=0, at=event.at, session=self.session))
             self._tell(event)

@@ -37,7 +37,7 @@ from cave.events import (
 from cave.history import History
 from cave.journal import Journal
 from cave.ports import Begin, Executed, Kernel, Operator, Reply, View, Wanted
-from cave.recovery import Supply, death_fault, finished, names, never_sent
+from cave.recovery import Supply, death_fault, names, never_sent
 from cave.turn import Cell
 from cave.wishes import Interruption
 
@@ -125,8 +125,11 @@ async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
     journal = work.journal
     await journal.append(CellResumed(cell=n, kernel=work.supply.number))
     history = journal.history
+    source = history.source_of(n)
     assert history.running is not None
-    return await _send(work, kernel, history.running, _begin(history))
+    assert source is not None
+    started = replace(history.running, source=source)
+    return await _send(work, kernel, started, _begin(history))
 
 
 def _begin(history: History) -> Begin:
@@ -182,7 +185,7 @@ async def _end_cell(
     else:
         executed = replace(executed, error=_with_loss(journal, executed.error))
     before = journal.history.outputs_before(n)
-    event: CellFinished = await finished(n, executed, work.supply.blobs, before)
+    event: CellFinished = await work.supply.finished(n, executed, before)
     late, last = await work.supply.late_events(), turn is None and death is None
     due = death is None and lineage.due
     asked = await lineage.ask(kernel, n, wanted) if due else None  # written meanwhile
@@ -291,6 +294,8 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
     await journal.append(StepStarted(turn=turn.n, step=step))
     context = getattr(operator, "context_tokens", None)
     view = stream.view(journal.history, context_tokens=context, skills=work.skills)
+    if journal.mask is not None:  # older records may hold what is a secret since
+        view = journal.mask.value(view)
 
     def on_text(text: str) -> None:
         journal.publish(TextDelta(turn=turn.n, step=step, text=text))

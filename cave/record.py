@@ -13,6 +13,7 @@ from cave.events import Event, Usage
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
+from cave.policy.masking import Mask
 from cave.turn import Cell, Numbered, Turn
 
 
@@ -23,6 +24,7 @@ class Record:
     home: Home
     _fold: History
     _journal: Journal
+    _mask: Mask
 
     async def refresh(self) -> None:
         """Read what other processes have journaled meanwhile."""
@@ -85,10 +87,10 @@ class Record:
         events = await self.events()
         return await asyncio.to_thread(
             export,
-            events,
+            map(self._mask.event, events),
             path,
             name=self.name,
-            read_blob=self.home.text,
+            read_blob=lambda key: self._mask.text(self.home.text(key)),
             overwrite=overwrite,
         )
 

@@ -288,11 +288,11 @@ class Supply:
                 started = CellStarted(
                     cell=n, source=clean(entry.source), origin="foreign", kernel=self.number
                 )
-                return [started, await finished(n, executed, self.blobs)]
+                return [started, await self.finished(n, executed)]
             case SpooledCell(cell=int() as n, executed=Executed() as executed):
                 before = history.outputs_before(n)
                 known = n in history.cells and not before
-                return [] if known else [await finished(n, executed, self.blobs, before)]
+                return [] if known else [await self.finished(n, executed, before)]
             case _:
                 return []
 
@@ -367,7 +367,35 @@ class Supply:
         if seen is None:
             return CellFinished(cell=cell, status="died", error=fault, kept=False, outputs=before)
         cut = replace(seen, status="died", error=fault, kept=False)
-        return await finished(cell, cut, self.blobs, before)
+        return await self.finished(cell, cut, before)
+
+    async def finished(
+        self, cell: int, executed: Executed, before: tuple[Output, ...] = ()
+    ) -> CellFinished:
+        """The event of a cell's end, as it will be journaled; the whole text goes to a blob
+        where outputs were clipped.
+
+        `before` is what it had put out where it went on from.
+        """
+        key = ""
+        if executed.full_text is not None:
+            text = self.journal.masked_text(executed.full_text())
+            key = await asyncio.to_thread(self.blobs.put, text)
+        event = CellFinished(
+            cell=cell,
+            status=executed.status,
+            outputs=joined(before, executed.outputs),
+            error=executed.error,
+            seconds=executed.seconds,
+            kept=executed.kept,
+            delta=executed.delta if executed.kept else Delta(),
+            full_size=executed.full_size,
+            full_blob=key,
+            bound=executed.bound,
+            spool=executed.spool,
+            observed=executed.observed,
+        )
+        return self.journal.masked(event)
 
     def losses(self) -> tuple[Variable, ...]:
         """The variables that go with the kernel and do not come back."""
@@ -417,32 +445,6 @@ class Supply:
             KernelEnded(kernel=self.number, pid=pid, reason=reason, lost=lost), sync=True
         )
         return lost
-
-
-async def finished(
-    cell: int, executed: Executed, blobs: BlobStore, before: tuple[Output, ...] = ()
-) -> CellFinished:
-    """The event of a cell's end; the whole text goes to a blob where outputs were clipped.
-
-    `before` is what it had put out where it went on from.
-    """
-    key = ""
-    if executed.full_text is not None:
-        key = await asyncio.to_thread(blobs.put, executed.full_text())
-    return CellFinished(
-        cell=cell,
-        status=executed.status,
-        outputs=joined(before, executed.outputs),
-        error=executed.error,
-        seconds=executed.seconds,
-        kept=executed.kept,
-        delta=executed.delta if executed.kept else Delta(),
-        full_size=executed.full_size,
-        full_blob=key,
-        bound=executed.bound,
-        spool=executed.spool,
-        observed=executed.observed,
-    )
 
 
 def never_sent(cell: int, why: str) -> CellFinished:

@@ -122,10 +122,8 @@ def _is_past(inside: Inside | None, entry: Entry) -> bool:
 
 
 def _obstacle(history: History, cell: Cell, entries: Sequence[Entry], *, asked: bool) -> str:
-    if cell.origin == "foreign":
-        return "another client of the kernel ran it"
-    if cell.observed:
-        return f"it touched the world outside of the ledger: {'; '.join(cell.observed[:5])}"
+    if reason := _unfit(history, cell):
+        return reason
     for entry in entries:
         if entry.state == "in_doubt" or (entry.state == "begun" and _asks(entry)):
             return (
@@ -139,6 +137,20 @@ def _obstacle(history: History, cell: Cell, entries: Sequence[Entry], *, asked: 
         return "its kernel died when it ran again"
     if not entries and _profile(history) == "open":
         return "nothing confines cells here, so what it did is not known; s.recover() runs it again"
+    return ""
+
+
+def _unfit(history: History, cell: Cell) -> str:
+    """Why a cell may not, or cannot, run as it was."""
+    if cell.origin == "foreign":
+        return "another client of the kernel ran it"
+    if history.source_of(cell.n) is None:
+        return (
+            "a secret in its source is masked in the journal; run it again yourself, with the "
+            "secret from a variable of the environment"
+        )
+    if cell.observed:
+        return f"it touched the world outside of the ledger: {'; '.join(cell.observed[:5])}"
     return ""
 
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from cave import __version__, config, home, loop, wishes
 from cave.aftermath import Aftermath
+from cave.approving import Approving
 from cave.config import Options, portable_name
 from cave.conversation import Conversation
 from cave.display import VarTable
@@ -45,6 +46,7 @@ from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.operations import Heard, Operations, carried
 from cave.policy.enforced import check_budget, check_policy
+from cave.policy.masking import Mask
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.record import Record
 from cave.recovery import KernelView, Supply
@@ -66,7 +68,7 @@ RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
+class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Record):
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
     def __init__(self, at: home.Home, name: str, options: Options) -> None:
@@ -87,6 +89,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         history = History(at.text, lambda stored: read_value(stored, at))
         owner = this_process()
         self._journal = Journal(at.store, self.name, owner, history, at.clock)
+        self._journal.mask = self._mask = Mask()
         self._fold = history
         self._lineage = Lineage(self._journal, lambda: at.snapshots(self.name))
         supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
@@ -110,6 +113,8 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
             persistence=merged.persistence,
             profile=merged.policy.profile if merged.policy else None,
         )
+        if merged.policy is not None:
+            self._mask.take(merged.policy.secrets)
         self._options, self._settings = merged, settings
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
@@ -242,6 +247,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         self._tending.put_off()
         async with self._journal.operation(wait=self._options.wait or 0, light=light) as news:
             self._check_open()
+            self._mask.look()
             self._operations.begin()
             self._work.stop = loop.Stop()
             self._work.sync = self._settings.persistence != "live"
@@ -261,6 +267,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
         if died and not self._leaving:
             self._adopt_later()
         self._tending.later()
+        self._watch_answers()
 
     def _check_open(self) -> None:
         if self._closed or self._pid != os.getpid():  # a forked child cannot use its sockets
@@ -270,6 +277,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
 
     async def _ready(self, *, news: bool) -> Kernel:
         await self._flush_late()
+        await self._asking.absorb()
         kernel = await self._work.supply.ready(news=news)
         kernel.on_late = kernel.on_foreign = self._came_late
         if news and self._lineage.stale:  # cells have ended whose host died before their snapshot
@@ -345,6 +353,7 @@ class AsyncSession(Effects, Aftermath, Conversation, TimeTravel, Record):
     ) -> Cell:
         async with self._operation(on_event, light=light) as news:
             self._require_settled()
+            self._gone_on = None
             kernel = await self._ready(news=news)
             cell = await loop.run_cell(
                 self._work, kernel, code, timeout=timeout or self._cell_timeout

@@ -19,8 +19,8 @@ class Shape(NamedTuple):
     name: str
     regex: str
     """Bounded, so that no text makes the search slow."""
-    lead: str
-    """What each begins with."""
+    leads: tuple[str, ...]
+    """What each begins with, one of these."""
     inside: str
     """The class of the characters that may follow, for a text that comes in pieces."""
 
@@ -32,28 +32,28 @@ SHAPES = (
         "private key",
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,3900}"
         r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?",
-        "-----BEGIN ",
+        ("-----BEGIN ",),
         r"[A-Za-z0-9+/=\s\\\-]",
     ),
-    Shape("api key", rf"{_APART}sk-[A-Za-z0-9_\-]{{16,4000}}", "sk-", r"[A-Za-z0-9_\-]"),
-    Shape("aws key", rf"{_APART}A(?:KI|SI)A[A-Z0-9]{{16}}(?![A-Z0-9])", "A", r"[A-Z0-9]"),
-    Shape("google key", rf"{_APART}AIza[A-Za-z0-9_\-]{{30,1000}}", "AIza", r"[A-Za-z0-9_\-]"),
-    Shape("github token", rf"{_APART}gh[pousr]_[A-Za-z0-9]{{20,1000}}", "gh", r"[A-Za-z0-9_]"),
+    Shape("api key", rf"{_APART}sk-[A-Za-z0-9_\-]{{16,4000}}", ("sk-",), r"[A-Za-z0-9_\-]"),
+    Shape("aws key", rf"{_APART}A(?:KI|SI)A[A-Z0-9]{{16}}(?![A-Z0-9])", ("AKIA", "ASIA"), r"[A-Z0-9]"),
+    Shape("google key", rf"{_APART}AIza[A-Za-z0-9_\-]{{30,1000}}", ("AIza",), r"[A-Za-z0-9_\-]"),
+    Shape("github token", rf"{_APART}gh[pousr]_[A-Za-z0-9]{{20,1000}}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9_]"),
     Shape(
         "github access token",
         rf"{_APART}github_pat_[A-Za-z0-9_]{{20,1000}}",
-        "github_pat_",
+        ("github_pat_",),
         r"[A-Za-z0-9_]",
     ),
-    Shape("hugging face token", rf"{_APART}hf_[A-Za-z0-9]{{20,1000}}", "hf_", r"[A-Za-z0-9]"),
-    Shape("slack token", rf"{_APART}xox[abprs]-[A-Za-z0-9\-]{{10,1000}}", "xox", r"[A-Za-z0-9\-]"),
+    Shape("hugging face token", rf"{_APART}hf_[A-Za-z0-9]{{20,1000}}", ("hf_",), r"[A-Za-z0-9]"),
+    Shape("slack token", rf"{_APART}xox[abprs]-[A-Za-z0-9\-]{{10,1000}}", ("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"[A-Za-z0-9\-]"),
     Shape(
         "jwt",
         rf"{_APART}eyJ[A-Za-z0-9_\-]{{8,1000}}\.[A-Za-z0-9_\-]{{8,2000}}\.[A-Za-z0-9_\-]{{8,1000}}",
-        "eyJ",
+        ("eyJ",),
         r"[A-Za-z0-9_.\-]",
     ),
-    Shape("password in a URL", r"://[^\s:/@]{0,100}:[^\s/@]{1,200}(?=@)", "://", r"[^\s/]"),
+    Shape("password in a URL", r"://[^\s:/@]{0,100}:[^\s/@]{1,200}(?=@)", ("://",), r"[^\s/]"),
 )
 
 _NAME = (

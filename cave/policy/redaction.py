@@ -27,7 +27,7 @@ from cave.policy.sifting import Sieve
 SHORTEST = 6
 """Characters that a value must have: shorter ones would mask ordinary words and numbers."""
 
-LONG = 1 << 16
+LONG = 1 << 12
 """Characters from which on a text is sifted first."""
 
 LONGEST_MATCH = 4096
@@ -36,17 +36,18 @@ LONGEST_MATCH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The shape of a secret. In a stream, a text that begins with `lead` and goes on with
-    `inside` (a class of characters) until its end waits for what comes next.
+    """The shape of a secret. In a stream, a text that begins with one of `leads` and goes on
+    with `inside` (a class of characters) until its end waits for what comes next. Without
+    leads every text is searched.
     """
 
     regex: str
-    lead: str = ""
+    leads: tuple[str, ...] = ()
     inside: str = r"\S"
 
 
 PATTERNS: Mapping[str, Pattern] = {
-    shape.name: Pattern(shape.regex, shape.lead, shape.inside) for shape in discreet.SHAPES
+    shape.name: Pattern(shape.regex, shape.leads, shape.inside) for shape in discreet.SHAPES
 }
 """Well-known shapes of secrets."""
 
@@ -110,56 +111,73 @@ class Redactor:
 
     def _prepare(self) -> None:
         patterns = self._patterns.values()
-        begins = [*self._forms, *(p.lead for p in patterns)]
+        self._leads = [lead for p in patterns for lead in p.leads]
+        begins = [*self._forms, *self._leads]
         self._begins = sorted(begins)
-        self._firsts = {text[0] for text in begins if text}
+        self._firsts = {text[0] for text in begins}
         self._longest = max(map(len, begins), default=0)
-        words = [_trie(self._forms)] if self._forms else []
-        shapes = [f"(?:{p.regex})" for p in patterns]
-        self._words = re.compile("".join(words)) if words else _NOTHING
-        self._shape = re.compile("|".join(shapes)) if shapes else _NOTHING
-        self._regex = re.compile("|".join([*words, *shapes])) if words or shapes else _NOTHING
+        self._heads = sorted({text[:SHORTEST] for text in self._forms})
+        self._words = re.compile(_trie(self._forms)) if self._forms else _NOTHING
+        self._shape = _any_of(p.regex for p in patterns)
+        self._regex = _any_of(([_trie(self._forms)] if self._forms else [])
+                              + [p.regex for p in patterns])  # fmt: skip
         self._sieve: Sieve | None = None
-        opened = [f"{re.escape(p.lead)}{p.inside}{{0,{LONGEST_MATCH}}}" for p in patterns]
-        self._open = re.compile(f"(?:{'|'.join(opened)})\\Z") if opened else _NOTHING
+        opened = (f"{re.escape(lead)}{p.inside}{{0,{LONGEST_MATCH}}}"
+                  for p in patterns for lead in p.leads)  # fmt: skip
+        self._open = re.compile(f"(?:{'|'.join(opened)})\\Z") if self._leads else _NOTHING
+        self._subsets: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._stale = False
 
-    def _ready(self) -> re.Pattern[str]:
+    def _shapes_in(self, text: str) -> re.Pattern[str]:
+        """What finds the shapes in a text: those whose lead it has."""
+        there = tuple(
+            p.regex
+            for p in self._patterns.values()
+            if not p.leads or any(lead in text for lead in p.leads)
+        )
+        if (known := self._subsets.get(there)) is None:
+            known = self._subsets[there] = _any_of(there) if there else _NOTHING
+        return known
+
+    def _found(self, text: str) -> Iterator[re.Match[str]]:
+        """Each secret in it, in order."""
         if self._stale:
             self._prepare()
-        return self._regex
+        shapes = self._shapes_in(text)
+        if self._forms and len(text) >= LONG:
+            return self._sifted(text, shapes)
+        if any(head in text for head in self._heads):
+            return self._regex.finditer(text)
+        return iter(()) if shapes is _NOTHING else shapes.finditer(text)
 
     def mask(self, text: str) -> str:
         """`text` with `[secret NAME]` in place of each."""
-        regex = self._ready()
-        if len(text) < LONG or not self._forms:
-            return regex.sub(lambda match: f"[secret {self._named(match)}]", text)
         pieces, done = [], 0
-        for match in self._sifted(text):
+        for match in self._found(text):
             pieces += [text[done : match.start()], f"[secret {self._named(match)}]"]
             done = match.end()
         return "".join([*pieces, text[done:]]) if done else text
 
-    def _sifted(self, text: str) -> Iterator[re.Match[str]]:
+    def _sifted(self, text: str, shapes: re.Pattern[str]) -> Iterator[re.Match[str]]:
         """The matches of a long text: what `finditer` of all would give, sooner."""
         if self._sieve is None:
             self._sieve = Sieve(self._forms)
-        shape, done = self._shape.search(text), 0
+        shape, done = shapes.search(text), 0
         for place in self._sieve.places(text):
             if place < done or (word := self._words.match(text, place)) is None:
                 continue
             while shape is not None and shape.start() < place:
                 yield shape
                 done = shape.end()
-                shape = self._shape.search(text, done)
+                shape = shapes.search(text, done)
             if place >= done:
                 yield word
                 done = word.end()
                 if shape is not None and shape.start() < done:
-                    shape = self._shape.search(text, done)
+                    shape = shapes.search(text, done)
         while shape is not None:
             yield shape
-            shape = self._shape.search(text, shape.end())
+            shape = shapes.search(text, shape.end())
 
     def _named(self, match: re.Match[str]) -> str:
         if (name := self._forms.get(match[0])) is not None:
@@ -170,25 +188,36 @@ class Redactor:
 
     def holds(self, text: str) -> bool:
         """Whether a secret is in it."""
-        return self._ready().search(text) is not None
+        return next(self._found(text), None) is not None
 
     def waits(self, text: str) -> int:
         """How many of the last characters may be the beginning of a secret."""
-        regex = self._ready()
+        if self._stale:
+            self._prepare()
         start = len(text)
         for at in range(max(0, start - self._longest + 1), start):
             if text[at] in self._firsts and self._begins_with(text[at:]):
                 start = at
                 break
-        tail = max(0, len(text) - LONGEST_MATCH)
-        if (opened := self._open.search(text, tail)) is not None:
-            start = min(start, opened.start())
-        for match in regex.finditer(text, max(0, start - LONGEST_MATCH - self._longest)):
+        tail = text[-LONGEST_MATCH:]
+        if any(lead in tail for lead in self._leads) and (opened := self._open.search(tail)):
+            start = min(start, len(text) - len(tail) + opened.start())
+        if start == len(text):
+            return 0
+        for match in self._regex.finditer(text, max(0, start - LONGEST_MATCH - self._longest)):
             if match.start() < start < match.end():
                 return len(text) - match.end()  # one that is all there is not cut
             if match.start() >= start:
                 break
         return len(text) - start
+
+    def across(self, text: str, at: int) -> tuple[str, int]:
+        """The name and the end of the secret that lies on both sides of `at`; no name and `at`
+        where none does."""
+        for match in self._found(text):
+            if match.start() < at < match.end():
+                return self._named(match), match.end()
+        return "", at
 
     def _begins_with(self, text: str) -> bool:
         at = bisect.bisect_left(self._begins, text)
@@ -222,12 +251,15 @@ class Masker:
 
     What comes in goes out at once, but for an end that may be the beginning of a secret: that
     waits for the next piece, or for `end`. It is shorter than the longest form of a secret, or
-    than `LONGEST_MATCH` where it has begun as a pattern does.
+    than `LONGEST_MATCH` where it has begun as a pattern does. When more comes after an `end`
+    that gave out the beginning of a secret, what is left of that secret is masked.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
+        self._given = ""
+        """What the last `end` gave out."""
 
     @property
     def held(self) -> int:
@@ -236,18 +268,36 @@ class Masker:
 
     def feed(self, piece: str) -> str:
         """What may be shown now, masked."""
+        if self._given:
+            return self._after_end(piece)
         text = self._held + piece
         cut = len(text) - self._redactor.waits(text)
         self._held = text[cut:]
         return self._redactor.mask(text[:cut])
 
+    def _after_end(self, piece: str) -> str:
+        at, text = len(self._given), self._given + self._held + piece
+        if len(text) - self._redactor.waits(text) < at:
+            self._held = text[at:]
+            return ""
+        self._given = self._held = ""
+        name, end = self._redactor.across(text, at)
+        return (f"[secret {name}]" if name else "") + self.feed(text[end:])
+
     def end(self) -> str:
         """The rest."""
-        rest, self._held = self._redactor.mask(self._held), ""
+        held, self._held = self._held, ""
+        known = len(self._given) + len(held) >= SHORTEST
+        rest = "[secret]" if self._given and held and known else self._redactor.mask(held)
+        self._given = self._given + held if self._given or rest == held else ""
         return rest
 
 
 _NOTHING = re.compile(r"(?!)")
+
+
+def _any_of(regexes: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{regex})" for regex in regexes) or _NOTHING.pattern)
 
 
 def _checked(name: str, pattern: Pattern) -> re.Pattern[str]:

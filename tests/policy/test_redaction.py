@@ -139,7 +139,7 @@ def test_what_would_mask_ordinary_text_is_refused() -> None:
         with pytest.raises(ConfigError, match="'mine'"):
             Redactor(patterns={"mine": pattern})
     assert CANARY not in repr(PLAIN)
-    mine = Redactor(patterns={**PATTERNS, "mine": Pattern(r"ACME-\d{8}", "ACME-", r"\d")})
+    mine = Redactor(patterns={**PATTERNS, "mine": Pattern(r"ACME-\d{8}", ("ACME-",), r"\d")})
     assert mine.mask("id ACME-12345678.") == "id [secret mine]."
 
 
