@@ -150,7 +150,7 @@ def live(lot: Iterable[Kind], python: str | None, outcome: Outcome, name: str, *
     if "kill" in modes:
         _kill(s)
         s.run("pass")
-        _use(s, made, outcome, "kill", at_once=modes == ("kill",))
+        _use(s, made, outcome, "kill", at_once=True)
     if "back" in modes:
         report = s.restore(at="made")
         _use(s, made, outcome, "back", report)
@@ -161,7 +161,7 @@ def live(lot: Iterable[Kind], python: str | None, outcome: Outcome, name: str, *
             s.snapshot(generation)
             _kill(s)
         s.run("pass")
-        _use(s, made, outcome, "twice")
+        _use(s, made, outcome, "twice", at_once=True)
         s.close()
 
 
@@ -192,8 +192,8 @@ print("\\n" + _json.dumps(_errors))
 
 
 def _use_at_once(s: cave.Session, made: Sequence[Kind]) -> dict[str, str]:
-    """Use all in one cell, where nothing comes afterwards that each cell would be seen by; but
-    for those whose code wants a cell of its own."""
+    """Use all in one cell, which is cheaper than one for each; but for those whose code wants a
+    cell of its own."""
     checks = {kind.prefix: kind.check for kind in made if not OWN_CELL.search(kind.check)}
     cell = s.run(AT_ONCE.format(checks=checks))
     assert cell.ok, cell.text

@@ -8,23 +8,25 @@ from collections import Counter
 
 import pytest
 
-from cave import tending
+from cave import home, tending
 
 from . import _run
 
 pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(600)]
 LOTS = _run.lots(_run.kinds())
 FULL = os.environ.get("CAVE_OBJECTS") == "full"
+EVERY = 10 if FULL else 1000
+"""Cells from one snapshot to the next; what is killed has one of its own."""
 TRACKING = {"pages": "", "hashes": "hashes"} if FULL else {"pages": ""}
 """How kernels find what was written to: by page where the system can tell, or by hashing."""
 
 
 @pytest.fixture(autouse=True)
 def few_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the default run there is one that says what is killed, and none for idleness."""
-    if not FULL:
-        for name in ("QUIET", "LONGEST"):
-            monkeypatch.setattr(tending, name, 3600.0)
+    """None for idleness, and none inside a cell; see `EVERY` for those after one."""
+    for name in ("QUIET", "LONGEST"):
+        monkeypatch.setattr(tending, name, 3600.0)
+    monkeypatch.setattr(home, "LEFT_ALONE", None)
 
 
 @pytest.fixture(params=TRACKING, autouse=True)
@@ -68,7 +70,7 @@ def _lived(lot: list[_run.Kind], python: str | None, modes: tuple[str, ...]) -> 
     there = _run.libraries(python or sys.executable)
     outcome = _run.Outcome()
     _run.live([kind for kind in lot if set(kind.needs) <= there], python, outcome, "kinds",
-              modes=modes, every=1 if FULL else 1000)  # fmt: skip
+              modes=modes, every=EVERY)  # fmt: skip
     counts = Counter((mode, found) for (mode, _), found in outcome.found.items())
     for (mode, found), count in sorted(counts.items()):
         print(f"{mode}: {count} {found}")
