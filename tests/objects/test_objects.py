@@ -12,9 +12,9 @@ from cave import home, tending
 
 from . import _run
 
-pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(600)]
-LOTS = _run.lots(_run.kinds())
 FULL = os.environ.get("CAVE_OBJECTS") == "full"
+pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(3000 if FULL else 600)]
+LOTS = _run.lots(_run.kinds())
 EVERY = 10 if FULL else 1000
 """Cells from one snapshot to the next; what is killed has one of its own."""
 TRACKING = {"pages": "", "hashes": "hashes"} if FULL else {"pages": ""}
