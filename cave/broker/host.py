@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import stamina
@@ -36,7 +36,11 @@ class HostCalls:
 
     async def plain(self, work: Work) -> SkillAnswer:
         """A call that touches nothing: not journaled, and made again when its cell is."""
-        outcome = await self._invoked(work, attempt=1, guard=_nothing, transient=())
+
+        async def once(attempt: int, transient: Transient) -> Any:
+            return await self._invoked(work, attempt, _nothing, transient)
+
+        outcome = await _tried(work, 1, once)
         if isinstance(outcome, TimedOut):
             return SkillAnswer("error", fault=_over(work, outcome))
         if isinstance(outcome, Fault):
@@ -45,15 +49,11 @@ class HostCalls:
 
     async def effect(self, work: Work) -> SkillAnswer:
         """Call, and again after an error that the skill names as transient."""
-        skill, first, retries = work.skill, work.attempt, work.terms.retries
-        assert skill is not None
-        answer = SkillAnswer("error")
-        async for trial in stamina.retry_context(
-            on=_Again, attempts=retries + 1, timeout=None, wait_initial=0.1, wait_max=10.0
-        ):
-            with trial:
-                transient = skill.transient if trial.num <= retries else ()
-                answer = await self._attempt(work, first + trial.num - 1, transient)
+
+        async def once(attempt: int, transient: Transient) -> SkillAnswer:
+            return await self._attempt(work, attempt, transient)
+
+        answer: SkillAnswer = await _tried(work, work.attempt, once)
         return answer
 
     async def ended(self, entry: Entry, timeout: float | None) -> None:
@@ -164,6 +164,21 @@ class HostCalls:
                 await pen.failed(intent, fault_of(error))
             else:
                 await pen.done(work, intent, late.result())
+
+
+async def _tried(work: Work, first: int, once: Callable[[int, Transient], Awaitable[Any]]) -> Any:
+    """What an attempt gives; the next one is made after an error that is transient."""
+    assert work.skill is not None
+    retries, transient, outcome = work.terms.retries, work.skill.transient, None
+    if not retries:
+        return await once(first, ())
+    async for trial in stamina.retry_context(
+        on=_Again, attempts=retries + 1, timeout=None, wait_initial=0.1, wait_max=10.0
+    ):
+        with trial:
+            again = transient if trial.num <= retries else ()
+            outcome = await once(first + trial.num - 1, again)
+    return outcome
 
 
 class CallersRuntime:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from dataclasses import replace
 
 from cave.broker.pen import Pen
@@ -10,6 +12,11 @@ from cave.events import EffectResult, Fault
 from cave.ledger import Entry
 from cave.ports import SkillAnswer, SkillCall
 from cave.skills import Skill
+
+_FIRST, _LONGEST = 0.1, 10.0
+"""Seconds before it runs again: at first, and at most."""
+_MOST = 100
+"""Retries that a cell may want of its own skills."""
 
 
 class KernelCalls:
@@ -45,6 +52,8 @@ class KernelCalls:
         again = replace(entry.intent, attempt=entry.intent.attempt + 1, seq=0)
         await self._pen.write(again, sync=again.effect_kind == "write", fenced=True)
         return SkillAnswer("go", key=again.key, attempt=again.attempt)
+        wait = min(_LONGEST, _FIRST * 2**entry.intent.attempt)
+        await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  as to spread calls
 
     async def _record(self, entry: Entry, call: SkillCall) -> None:
         fault, writes = call.fault, entry.intent.effect_kind == "write"
@@ -53,6 +62,10 @@ class KernelCalls:
         if fault is not None and not call.done:
             await self._pen.failed(entry.intent, fault)
             return
+        if call.over and writes:
+            limit = entry.intent.timeout
+            within = "" if limit is None else f" within {limit:g} s"
+            raise await self._pen.doubt(entry.intent, f"it did not end{within}, and was stopped")
         value, error = await self._pen.stored(call.skill, call.result)
         result = EffectResult(
             effect=entry.id, attempt=call.attempt, state="done", value=value, error=fault or error
@@ -61,8 +74,18 @@ class KernelCalls:
 
 
 def _is_transient(call: SkillCall, skill: Skill | None) -> bool:
-    if skill is None or call.fault is None or call.done or not call.ran:
+    if call.fault is None or call.done or call.over or not call.ran:
         return False
-    if call.attempt > skill.retries:
-        return False
-    return not {kind.__name__ for kind in skill.transient}.isdisjoint(call.bases)
+    retries, kinds = _retries(call, skill)
+    return call.attempt <= retries and not kinds.isdisjoint(call.bases)
+
+
+def _retries(call: SkillCall, skill: Skill | None) -> tuple[int, set[str]]:
+    """How often, and after which errors; a cell says it of its own skills."""
+    if skill is not None:
+        return skill.retries, {kind.__name__ for kind in skill.transient}
+    told = call.declaration or {}
+    retries, kinds = told.get("retries"), told.get("transient")
+    if not isinstance(retries, int) or not isinstance(kinds, list):
+        return 0, set()
+    return min(retries, _MOST), set(map(str, kinds))

@@ -62,11 +62,13 @@ class Terms:
         return cls(
             name=call.skill,
             kind="read" if said.get("effect") == "read" else "write",
+        limit = said.get("timeout")
             runs="kernel",
             doubt="retry" if said.get("in_doubt") == "retry" else "ask",
             version=str(said.get("version", "")),
             hash=call.hash,
             module="__main__",
+            timeout=float(limit) if isinstance(limit, int | float) and limit > 0 else None,
         )
 
 

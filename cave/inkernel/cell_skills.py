@@ -11,6 +11,7 @@ import inspect
 import json
 import textwrap
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import invoke, skills
@@ -31,6 +32,32 @@ _ALLOWED = {
     "in_doubt": ("ask", "retry"),
     "runs": ("kernel",),
 }
+
+
+def _seconds(value: Any) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    right = value is None or (number and 0 < value < float("inf"))
+    return "" if right else "a number of seconds above 0"
+
+
+def _count(value: Any) -> str:
+    right = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return "" if right else "a number of 0 or more"
+
+
+def _kinds(value: Any) -> str:
+    kinds = value if isinstance(value, tuple | list) else (value,)
+    right = all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+    return "" if right else "a class of exceptions such as ConnectionError"
+
+
+_CHECKED: dict[str, Callable[[Any], str]] = {
+    "timeout": _seconds,
+    "retries": _count,
+    "transient": _kinds,
+    "version": lambda value: "" if isinstance(value, str) else "a text such as '1.2.0'",
+}
+"""What a setting has to be, in words; empty for what is right."""
 
 
 class CellSkill(skills.Usable):
@@ -88,6 +115,8 @@ def _declared(function: Any, settings: dict[str, Any]) -> CellSkill:
                 f"{', '.join(map(repr, _ALLOWED[key]))}; for others declare it with @s.skill "
                 f"where the session was opened"
             )
+        if key in _CHECKED and (expected := _CHECKED[key](value)):
+            raise SkillError(f"skill {name!r}: {key} is {value!r}, not {expected}")
     return CellSkill(function, _declaration(name, function, {**_DEFAULTS, **settings}))
 
 

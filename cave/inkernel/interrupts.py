@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Protocol
 
 _FRESH = 1.0
 """Seconds in which a signal that was sent is handled, if it is by us."""
@@ -30,6 +31,13 @@ def signal_main_thread() -> None:
     signal.pthread_kill(main, signal.SIGINT)
 
 
+class Limit(Protocol):
+    """A limit of time that has passed."""
+
+    def strike(self, frame: FrameType | None) -> None:
+        """Raise in the code that runs now, if that is the code it is for."""
+
+
 class Interrupts:
     """The handler of SIGINT, and the window in which it may raise."""
 
@@ -39,6 +47,7 @@ class Interrupts:
         self.fired = False
         """Whether SIGINT has come since `reset`."""
         self._aim: tuple[object, float] = (None, 0.0)
+        self._expired: Limit | None = None
         self._kicked = False
         self._depth = 0
         self._only_aimed = False
@@ -59,6 +68,11 @@ class Interrupts:
         self._aim = running, time.monotonic()
         signal_main_thread()
 
+    def expire(self, limit: Limit) -> None:
+        """Have the main thread's code struck by a limit of its own, from any thread."""
+        self._expired = limit
+        signal_main_thread()
+
     def kick(self) -> None:
         """Signal again when the main thread has not taken the signal: it came just before a
         system call, which it did not cut short."""
@@ -72,6 +86,11 @@ class Interrupts:
         """Called in the main thread between two bytecodes."""
         (aim, at), self._aim = self._aim, (None, 0.0)
         kicked, self._kicked = self._kicked, False
+        expired, self._expired = self._expired, None
+        if aim is None and expired is not None:
+            if self._depth:
+                expired.strike(frame)
+            return
         if aim is None and (kicked or self._only_aimed):
             return  # what it was a reminder of was taken meanwhile, or it is for a cell
         # an older one went to a handler of the cell's own

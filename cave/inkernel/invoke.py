@@ -7,9 +7,12 @@ is a function. One that has an effect asks for leave first and tells what came o
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 import secrets
 import sys
+import time
 import traceback
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import calls, checks, codec, lanes, objects, observed, outcome
+from .deadlines import Deadline
 from .errors import SkillError, UnknownName, raised
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 _TRACEBACK = 20_000
 """Characters of a traceback that go to the host."""
+_FIRST, _LONGEST = 0.1, 10.0
+"""Seconds before a function runs again: at first, and at most."""
 
 
 @dataclass(slots=True)
@@ -86,16 +92,38 @@ class Context:
         print(text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """The step of running the function."""
 
     arguments: dict[str, Any]
     key: str = ""
     attempt: int = 1
+    limit: Deadline | None = None
+    """Of a skill that has a time limit, once it runs."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it ran out of its time."""
+        return self.limit is not None and self.limit.passed
+
+    def late(self) -> str:
+        """What is to be said of a value that came too late; empty for one in time."""
+        if self.limit is None or self.limit.caught is None:
+            return ""
+        return (
+            f"{self.limit}, caught what was to stop it, and ended after {self.limit.caught:.1f} s"
+        )
 
 
-Steps = Generator["Call | Run", Any, Any]
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The step of waiting before a function runs again."""
+
+    seconds: float
+
+
+Steps = Generator["Call | Run | Pause", Any, Any]
 """Yields what is to be done, is sent what came of it, and returns the value of the call."""
 
 
@@ -112,13 +140,41 @@ def steps(kernel: Kernel, skill: Skill, arguments: dict[str, Any]) -> Steps:
         assert skill.function is not None
         skill.check = checks.of(skill.name, skill.function, skill.declaration.get("context"))
     arguments = skill.check(arguments)
-    if skill.effect == "none":
-        return _here(arguments)
+    if skill.effect == "none" and not skill.declaration.get("asks"):
+        return _here(skill, arguments)
     return _with_leave(kernel, skill, arguments, _asking(kernel, skill, "begin", arguments))
 
 
-def _here(arguments: dict[str, Any]) -> Steps:
-    return (yield Run(arguments))
+def _here(skill: Skill, arguments: dict[str, Any]) -> Steps:
+    """Run it, and again after an error that it names as transient."""
+    retries, attempt = int(skill.declaration.get("retries") or 0), 0
+    while True:
+        attempt += 1
+        run = Run(arguments, attempt=attempt)
+        try:
+            return _in_time(run, (yield run))
+        except Exception as exc:
+            if run.over or attempt > retries or not _transient(skill, exc):
+                raise
+            _say_again(skill, exc)
+        yield Pause(min(_LONGEST, _FIRST * 2**attempt))
+
+
+def _in_time(run: Run, value: Any) -> Any:
+    """A value, unless it came too late. Raises `TimeoutError`."""
+    if late := run.late():
+        raise TimeoutError(f"{late}; what it gave is not taken")
+    return value
+
+
+def _transient(skill: Skill, exc: BaseException) -> bool:
+    named = set(skill.declaration.get("transient") or ())
+    return any(kind.__name__ in named for kind in type(exc).__mro__)
+
+
+def _say_again(skill: Skill, exc: BaseException) -> None:
+    said = f"{type(exc).__name__}: {_message(exc)}".removesuffix(": ")
+    print(f"{skill.name}: {said}; it is called again")
 
 
 def _on_host(skill: Skill, call: Call) -> Steps:
@@ -129,19 +185,29 @@ def _with_leave(kernel: Kernel, skill: Skill, arguments: dict[str, Any], call: C
     message = yield call
     while message["content"]["status"] == "go":
         leave = message["content"]
+        if leave.get("kind"):  # who approved the call changed it
+            arguments = value_of(message)
+            arguments = arguments if skill.check is None else skill.check(arguments)
         run = Run(arguments, str(leave.get("key", "")), int(leave.get("attempt", 1)))
         told = {**call.content, "phase": "end", "key": run.key, "attempt": run.attempt}
         try:
             value = yield run
+            if skill.effect == "read":
+                value = _in_time(run, value)
         except BaseException as exc:
-            failed = _failed(kernel, told, exc)
+            failed = _failed(kernel, {**told, "over": run.over}, exc)
             if not isinstance(exc, Exception):  # an interrupt: nobody waits for the host now
                 kernel.calls.tell(failed)
                 raise
             message = yield failed
+            if message["content"]["status"] == "error":
+                break  # what the host says of it: that it is in doubt
             if message["content"]["status"] != "go":
                 raise
+            _say_again(skill, exc)
             continue
+        if late := run.late():
+            print(f"{late}; it was done", file=sys.stderr)
         end, refused = _done(kernel, skill, told, value)
         message = yield end
         if refused is not None and message["content"]["status"] != "go":
@@ -162,7 +228,10 @@ def use(kernel: Kernel, skill: Skill, work: Steps) -> Any:
             try:
                 if isinstance(step, Run):
                     with _seen(skill):
-                        done = outcome.finish(_run(kernel, skill, step), print)
+                        done = _finished(kernel, skill, step)
+                elif isinstance(step, Pause):
+                    done = None
+                    time.sleep(step.seconds)
                 else:
                     done = kernel.calls.wait(step)
             except BaseException as exc:
@@ -181,7 +250,9 @@ async def use_async(kernel: Kernel, skill: Skill, work: Steps) -> Any:
             try:
                 if isinstance(step, Run):
                     with _seen(skill):
-                        done = await outcome.finish_async(_run(kernel, skill, step), print)
+                        done = await _finished_async(kernel, skill, step)
+                elif isinstance(step, Pause):
+                    done = await asyncio.sleep(step.seconds, None)
                 else:
                     done = await kernel.calls.reply(step)
             except BaseException as exc:
@@ -190,6 +261,27 @@ async def use_async(kernel: Kernel, skill: Skill, work: Steps) -> Any:
                 step = work.send(done)
     except StopIteration as end:
         return end.value
+
+
+def _finished(kernel: Kernel, skill: Skill, run: Run) -> Any:
+    if (limit := _limited(kernel, skill, run)) is None:
+        return outcome.finish(_run(kernel, skill, run), print)
+    return limit.finish(functools.partial(_run, kernel, skill, run), print)
+
+
+async def _finished_async(kernel: Kernel, skill: Skill, run: Run) -> Any:
+    if not skill.is_async:
+        made = _finished(kernel, skill, run)
+        return await made if inspect.isawaitable(made) else made
+    if (limit := _limited(kernel, skill, run)) is None:
+        return await outcome.finish_async(_run(kernel, skill, run), print)
+    return await limit.finish_async(functools.partial(_run, kernel, skill, run), print)
+
+
+def _limited(kernel: Kernel, skill: Skill, run: Run) -> Deadline | None:
+    if (seconds := skill.declaration.get("timeout")) is not None:
+        run.limit = Deadline(kernel, skill.name, float(seconds))
+    return run.limit
 
 
 def _seen(skill: Skill) -> AbstractContextManager[None]:

@@ -206,6 +206,7 @@ class Calls:
             bases=tuple(str(base) for base in bases) if isinstance(bases, list) else (),
             ran=content.get("ran") is not False,
             done=content.get("done") is True,
+            over=content.get("over") is True,
         )
 
     async def _send_answer(self, key: Key, answer: SkillAnswer) -> None:

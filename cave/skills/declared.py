@@ -55,8 +55,8 @@ class Skill:
     transient: tuple[type[BaseException], ...] = ()
     """The errors that `retries` is for."""
     timeout: float | None = None
-    """Seconds that a call may take on the host; what runs in the kernel is stopped as its cell
-    is."""
+    """Seconds that a call may take. What it has done by then is in doubt where `effect` is
+    `write`. A function of the host goes on in its thread; one of the kernel is stopped."""
     runs: Runs = "kernel"
     undo: Skill | str | Callable[..., Any] | None = None
     """What compensates a call, offered after a restore."""
@@ -170,6 +170,9 @@ class Skill:
             "returns": self.returns,
             "effect": self.effect,
             "runs": self.runs,
+            "retries": self.retries,
+            "transient": [kind.__name__ for kind in self.transient],
+            "timeout": self.timeout,
             "hash": self.hash,
             "version": self.version,
             "module": self.module,

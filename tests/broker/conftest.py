@@ -18,7 +18,7 @@ from cave.errors import NotPortable
 from cave.events import SessionOpened
 from cave.history import History
 from cave.journal import Journal
-from cave.ports import Encoded, SkillAnswer, SkillCall, SystemClock
+from cave.ports import CallPhase, Encoded, SkillAnswer, SkillCall, SystemClock
 from cave.skills import Skill
 from cave.snapshot import Reserve
 from cave.store import SQLStore, this_process
@@ -99,7 +99,11 @@ class Session:
             yield
 
     async def call(
-        self, skill: str, place: tuple[int, str, int] = (1, "", 1), **arguments: Any
+        self,
+        skill: str,
+        place: tuple[int, str, int] = (1, "", 1),
+        phase: CallPhase = "call",
+        **arguments: Any,
     ) -> SkillAnswer:
         """One call of a cell at a place."""
         cell, lane, ordinal = place
@@ -112,7 +116,7 @@ class Session:
                 cell,
                 lane,
                 ordinal,
-                "call",
+                phase,
                 arguments,
                 digest,
             ),

@@ -10,7 +10,8 @@ import pytest
 
 import cave
 from cave.broker import quiescence
-from cave.events import EffectIntent, EffectSettled
+from cave.events import EffectIntent, EffectSettled, Fault
+from cave.ports import SkillCall
 from cave.skills import SkillContext
 from tests.broker.conftest import Session, decode
 
@@ -346,6 +347,33 @@ def test_a_call_past_its_time_is_in_doubt_and_told_of_later(session: Make) -> No
     assert s.states == ["done"]
 
 
+def test_a_kernel_that_ran_out_of_time_leaves_a_doubt(session: Make) -> None:
+    """What was stopped in the midst of a write is asked about, also when the cell runs again; it
+    is no transient error."""
+
+    @cave.skill(effect="write", timeout=5, retries=3, transient=TimeoutError)
+    def post() -> str:
+        """Post."""
+        return "x"
+
+    s = session(post)
+    over = SkillCall(
+        "1", "post", "", 1, "", 1, "end", fault=Fault("TimeoutError", "over"),
+        bases=("TimeoutError",), attempt=1, over=True,
+    )  # fmt: skip
+
+    async def main() -> None:
+        async with s.operation():
+            assert (await s.call("post", phase="begin")).status == "go"
+            for answer in (await s.broker.answer(over, s.cell), await s.call("post")):
+                assert answer.fault is not None
+                assert answer.fault.name == "EffectInDoubt"
+                assert "did not end within 5 s" in answer.fault.message
+
+    asyncio.run(main())
+    assert s.states == ["in_doubt"]
+
+
 def test_only_named_errors_are_tried_again(session: Make) -> None:
     """A transient error has the same key tried again, each attempt journaled; another is told."""
     keys: list[tuple[str, int]] = []
@@ -360,10 +388,18 @@ def test_only_named_errors_are_tried_again(session: Make) -> None:
             raise ConnectionResetError("gone")
         return ctx.attempt
 
-    s = session(post)
+    @cave.skill(runs="host", retries=1, transient=ConnectionError)
+    def look(ctx: SkillContext) -> int:
+        """Look, which is not journaled."""
+        if ctx.attempt < 2:
+            raise ConnectionResetError("gone")
+        return ctx.attempt
+
+    s = session(post, look)
 
     async def main() -> None:
         async with s.operation():
+            assert decode(await s.call("look", (1, "", 9))) == 2
             assert decode(await s.call("post")) == 3
             other = await s.call("post", (1, "", 2), error="no")
             assert other.fault is not None

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import cave
-from cave.ports import Caller, SkillAnswer, SkillCall
+from cave.events import Fault
+from cave.ports import Caller, Executed, SkillAnswer, SkillCall
 from tests.kernel._desk import Desk, fault, until
 from tests.kernel._host import Host, text
 
@@ -124,6 +125,110 @@ def test_an_effect_runs_again_when_the_host_says_so(desk: Desk) -> None:
     assert [call.attempt for call in desk.calls] == list(range(101))
 
 
+@cave.skill(timeout=0.3)
+def patient(seconds: float) -> str:
+    time.sleep(seconds)
+    return "woke"
+
+
+@cave.skill(timeout=0.3)
+async def awaited(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "woke"
+
+
+@cave.skill(timeout=0.3)
+def stubborn() -> None:
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:  # noqa: BLE001  on purpose
+            continue
+
+
+@cave.skill(timeout=0.3, effect="write")
+def caught(give: bool) -> str:
+    try:
+        time.sleep(600)
+    finally:
+        if give:
+            return "done"  # noqa: B012, SIM
+    return "woke"
+
+
+def told_of(done: Executed) -> str:
+    assert done.error is not None
+    return f"{done.error.name}: {done.error.message}"
+
+
+def test_a_skill_is_stopped_when_its_time_is_over(desk: Desk) -> None:
+    """In a sleep, in a thread, awaited, in a gather, and when it holds on to what stops it: a
+    TimeoutError that names the skill; what comes after is not struck."""
+    desk.define(patient, awaited, stubborn)
+    host = desk.host
+    over = "TimeoutError: skill {!r}: it did not end within 0.3 s"
+    for source, name in (
+        ("patient(600)", "patient"),
+        ("await patient.aio(600)", "patient"),
+        ("await awaited(600)", "awaited"),
+        ("stubborn()", "stubborn"),
+    ):
+        done = host.run(source)
+        assert told_of(done) == over.format(name)
+        assert text(host.run("sum(range(1000)), patient(0)")) == "(499500, 'woke')"
+    together = (
+        "import asyncio\nawait asyncio.gather(awaited(600), awaited(0), return_exceptions=True)"
+    )
+    assert "did not end" in text(host.run(together))
+    threaded = (
+        "import threading, time\ndef busy():\n    try:\n        while True: time.sleep(0.01)\n"
+        "    finally: gone.append(1)\nimport cave\ngone = []\n"
+        "limited = cave.skill(timeout=0.3)(busy)\n"
+        "def call():\n    try: limited()\n    except TimeoutError as error: gone.append(error)\n"
+        "t = threading.Thread(target=call); t.start(); t.join()\ngone"
+    )
+    done = host.run(threaded)
+    assert "[1, TimeoutError(" in text(done)
+    assert not done.observed
+    host.run("del limited, busy, call, gone, t, threading, time, asyncio, cave")
+
+
+def test_an_effect_past_its_time_is_told_as_such(desk: Desk) -> None:
+    """The host learns that it was stopped, and its word is what the cell gets; what had caught
+    that and given a value was done."""
+    desk.define(caught)
+
+    async def told(call: SkillCall, _: Caller) -> SkillAnswer:
+        desk.calls.append(call)
+        if call.phase == "begin":
+            return SkillAnswer("go", key="k", attempt=1)
+        fault = Fault("EffectInDoubt", "nobody knows") if call.over else None
+        return SkillAnswer("error" if call.over else "ok", fault=fault)
+
+    desk.host.kernel.on_call = told
+    stopped = desk.host.run("caught(False)")
+    assert told_of(stopped) == "EffectInDoubt: nobody knows"
+    assert "caught what was to stop it" in text(desk.host.run("caught(True)"))
+    assert [(call.over, call.fault is None) for call in desk.calls if call.phase == "end"] == [
+        (True, False), (False, True),
+    ]  # fmt: skip
+
+
+def test_a_transient_error_has_it_run_again(desk: Desk) -> None:
+    """Without an effect the kernel itself runs it again, as often as the skill says."""
+
+    @cave.skill(retries=1, transient=OSError)
+    def flaky(fails: int, ctx: cave.SkillContext) -> int:
+        if ctx.attempt <= fails:
+            raise ConnectionError(f"attempt {ctx.attempt}")
+        return ctx.attempt
+
+    desk.define(flaky)
+    again = "flaky: ConnectionError: attempt 1; it is called again\n"
+    assert text(desk.host.run("flaky(0), flaky(1)")) == again + "(1, 2)"
+    assert told_of(desk.host.run("flaky(2)")) == "ConnectionError: attempt 2"
+
+
 def test_an_interrupted_effect_is_told(desk: Desk) -> None:
     """An effect that is interrupted while it runs ends with that error at the host; one that
     waits for leave says that it has not run."""
@@ -179,9 +284,10 @@ def test_a_cell_defines_a_skill(make_host: Callable[..., Host]) -> None:
     assert begin.declaration is not None
     assert begin.declaration["approval"] == "always"
     assert begin.hash == end.hash != ""
-    refused = host.run("@cave.skill(runs='host')\ndef f(): pass")
-    assert refused.error is not None
-    assert "@s.skill" in refused.error.message
+    assert "@s.skill" in told_of(host.run("@cave.skill(runs='host')\ndef f(): pass"))
+    for wrong in ("timeout='1'", "timeout=0", "retries=-1", "version=2", "transient='OSError'"):
+        refused = told_of(host.run(f"@cave.skill({wrong})\ndef f(): pass"))
+        assert refused.startswith(f"SkillError: skill 'f': {wrong.partition('=')[0]} is ")
 
 
 def test_the_facade_is_no_variable(make_host: Callable[..., Host]) -> None:
