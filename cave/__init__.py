@@ -16,8 +16,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cave.approval import Approval
     from cave.each import each
     from cave.errors import (
+        ApprovalDenied,
+        ApprovalRequired,
         BudgetExceeded,
         CaveError,
         CellError,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         LoopStopped,
         NotPortable,
         OperatorError,
+        PolicyViolation,
         PutError,
         SessionBusy,
         SessionNotFound,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
         StoreError,
         UnknownName,
     )
-    from cave.facade import Session, delete, open, open_async, sessions
+    from cave.facade import Session, approvals, delete, open, open_async, sessions
     from cave.policy import Budget, Policy
     from cave.report import Diff, RestoreReport, Snapshot
     from cave.resources import persistent, resource
@@ -52,7 +56,10 @@ if TYPE_CHECKING:
     from cave.turn import Cell, Effect, Step, Turn, Usage
 
 _HOMES = {
+    "approval": ("Approval",),
     "errors": (
+        "ApprovalDenied",
+        "ApprovalRequired",
         "BudgetExceeded",
         "CaveError",
         "CellError",
@@ -68,6 +75,7 @@ _HOMES = {
         "LoopStopped",
         "NotPortable",
         "OperatorError",
+        "PolicyViolation",
         "PutError",
         "SessionBusy",
         "SessionNotFound",
@@ -79,7 +87,7 @@ _HOMES = {
         "UnknownName",
     ),
     "each": ("each",),
-    "facade": ("Session", "delete", "open", "open_async", "sessions"),
+    "facade": ("Session", "approvals", "delete", "open", "open_async", "sessions"),
     "policy": ("Budget", "Policy"),
     "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
@@ -87,10 +95,13 @@ _HOMES = {
     "skills": ("Skill", "SkillContext", "skill"),
     "turn": ("Cell", "Effect", "Step", "Turn", "Usage"),
 }
-_SUBMODULES = ("errors", "events", "skills", "testing")
+_SUBMODULES = ("errors", "events", "policy", "skills", "testing")
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Approval",
+    "ApprovalDenied",
+    "ApprovalRequired",
     "AsyncSession",
     "Budget",
     "BudgetExceeded",
@@ -112,6 +123,7 @@ __all__ = [
     "NotPortable",
     "OperatorError",
     "Policy",
+    "PolicyViolation",
     "PutError",
     "RestoreReport",
     "Session",
@@ -129,6 +141,7 @@ __all__ = [
     "Turn",
     "UnknownName",
     "Usage",
+    "approvals",
     "delete",
     "each",
     "open",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 from cave import replay
 from cave.broker import Broker
@@ -40,10 +41,10 @@ class Aftermath:
     @abstractmethod
     async def _ready(self, *, news: bool) -> Kernel: ...
 
-    async def _go_on(self, kernel: Kernel) -> Kernel:
+    async def _go_on(self, kernel: Kernel, *, asked: bool = False) -> Kernel:
         """Run again what may, unless a person wants to be asked; gives the kernel of then."""
         by_itself = self._options.resume in {None, "auto"} and not self._recovering
-        if not by_itself or self._fold.cut.told:
+        if not (by_itself or asked) or self._fold.cut.told:
             return kernel
         wanted = await self._planned(asked=False)
         if not wanted.runs and not wanted.concerns_effects:
@@ -52,11 +53,13 @@ class Aftermath:
         return await self._ready(news=False)
 
     async def plan(self) -> Plan:
-        """What `recover` would do, in words; brings the kernel's death into the journal, and
-        starts none."""
+        """What `recover` and `resume` would do with cells, in words; brings the kernel's death
+        into the journal, and starts none."""
         async with self._journal.operation():
             await self._work.supply.look()
-            return await self._planned(asked=True)
+            wanted = await self._planned(asked=True)
+            stopped = self._fold.cut.stopped
+            return wanted if stopped is None else replay.with_stopped(wanted, self._fold, stopped)
 
     async def _planned(self, *, asked: bool) -> Plan:
         for n in self._fold.cut.cells:
@@ -65,43 +68,63 @@ class Aftermath:
 
     @carried
     async def recover(self) -> Recovered:
-        """Run again what a death has cut, as `plan` says."""
+        """Run again what `plan` tells of: a cell that stopped at what is settled now, and those
+        that a death has cut."""
         async with self._operation() as news:
             self._recovering = True
             try:
                 kernel = await self._ready(news=news)
             finally:
                 self._recovering = False
-            wanted = await self._planned(asked=True)
-            return await replay.replay(self._work, self._broker, kernel, wanted)
+            return await self._again(kernel)
 
-    async def _again(self, kernel: Kernel) -> Cell | None:
-        """Run the cell again that a death has cut, or that stopped at what is settled now.
+    async def _gone_on_with(self, kernel: Kernel) -> Cell | None:
+        """The cell that a person waits for, once all has run again; None when nothing was cut.
 
-        None when there is none. Raises `SnapshotNotFound` when what was there before it is on
-        no disk.
+        Raises `SnapshotNotFound` when what was there before it is on no disk.
         """
-        cut, history = self._fold.cut, self._fold
-        if cut.stopped is not None:
-            n = cut.stopped
-            if history.source_of(n) is None:
-                raise ConfigError(
-                    f"cell {n} cannot run again: a secret in its source is masked in the journal; "
-                    f"run it yourself, with the secret from a variable of the environment"
-                )
-            await self._lineage.go_to(kernel, self._work.supply.number, self._before(n))
-            self._broker.began(n)
-            return await rerun_cell(self._work, kernel, n)
-        if cut.cell is None:
+        done = await self._again(kernel)
+        numbers = (*done.cells, *(n for n, _ in done.left))
+        if not numbers:
             return None
+        stopped = self._fold.cut.stopped
+        return self._fold.cells[numbers[-1] if stopped is None else stopped]
+
+    async def _again(self, kernel: Kernel) -> Recovered:
+        cut, ran = self._fold.cut, ()
+        if (n := cut.stopped) is not None:
+            first = replay.planned_stopped(self._fold, n)
+            if not first.waits:
+                await self._from_before(kernel, n)
+                ran = (n,)
+            if cut.stopped is not None:
+                why = f"cell {n}, which comes before it, has stopped"
+                left = tuple((m, why) for m in cut.cells)
+                return Recovered(cells=ran, left=left if ran else ((n, first.obstacle), *left))
         wanted = await self._planned(asked=True)
-        await replay.replay(self._work, self._broker, kernel, wanted)
-        return history.cells[cut.cell or wanted.cells[-1].cell]
+        done = await replay.replay(self._work, self._broker, kernel, wanted)
+        return replace(done, cells=(*ran, *done.cells))
+
+    async def _from_before(self, kernel: Kernel, n: int) -> None:
+        """Run a cell again, from the namespace of before it."""
+        if self._fold.source_of(n) is None:
+            raise ConfigError(
+                f"cell {n} cannot run again: a secret in its source is masked in the journal; "
+                f"run it yourself, with the secret from a variable of the environment"
+            )
+        if self._fold.cells[n].status != "denied":  # it had begun
+            await self._lineage.go_to(kernel, self._work.supply.number, self._before(n))
+        self._broker.began(n)
+        await rerun_cell(self._work, kernel, n)
+
+    def _denied(self, n: int) -> bool:
+        """Whether a cell did not run: the namespace is as it was."""
+        return n in self._fold.cells and self._fold.cells[n].status == "denied"
 
     def _before(self, n: int) -> str:
         """The snapshot of the namespace as it was when cell `n` began."""
         lasting = self._fold.lasting
-        earlier = [cell for cell in lasting.past.cells() if cell < n]
+        earlier = [cell for cell in lasting.past.cells() if cell < n and not self._denied(cell)]
         found = lasting.of_cell.get(earlier[-1] if earlier else 0)
         if found is None or found not in lasting.snapshots:
             raise SnapshotNotFound(

@@ -247,10 +247,16 @@ class Options:
     allow_pickle: bool | None = None
     skills: Sequence[Any] | None = None
     resume: str | None = None
+    approver: Any = None
 
     def __post_init__(self) -> None:
         if self.resume not in {None, "auto", "ask", "never"}:
             raise ConfigError(f"resume is {self.resume!r}, not 'auto', 'ask' or 'never'")
+        if self.approver is not None and not callable(self.approver):
+            raise ConfigError(
+                f"approver is {self.approver!r:.80}, not a function of an approval that gives "
+                f"True, False, or None to ask people"
+            )
         every: object = self.snapshot_every
         if every is not None and (not isinstance(every, int) or every < 1):
             raise ConfigError(f"snapshot_every is {every!r}, not a number of cells, 1 or more")

@@ -38,6 +38,8 @@ class Conversation:
     _journal: Journal
     _fold: History
     _work: loop.Work
+    _gone_on: Turn | Cell | None = None
+    """What went on by itself when it was approved, and was given to nobody yet."""
 
     @abstractmethod
     def _operation(
@@ -90,6 +92,7 @@ class Conversation:
         self._work.skills = await self._catalogue()
         async with self._operation(on_event) as news:
             self._require_settled()
+            self._gone_on = None
             await self._ready(news=news)
             if self._fold.turn is not None:
                 await self._supersede(self._fold.turn.n)
@@ -130,7 +133,6 @@ class Conversation:
         except CaveError as error:  # the answer is not lost with it
             return replace(turn, reason=f"turn.value is None: {error}")
 
-    @carried
     async def resume(
         self,
         *,
@@ -138,26 +140,54 @@ class Conversation:
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
         """Go on with what was cut or waits: a turn; a person's cell that still runs, that a
-        death has cut, or that stopped at an effect in doubt which is settled now.
+        death has cut, or that stopped at an effect in doubt or at an approval, which is settled
+        now. What has gone on by itself since it was approved is given once.
 
         None when nothing waits.
         """
         check_budget(budget)
+        return await self._resume(budget, on_event)
+
+    @carried
+    async def _resume(
+        self,
+        budget: Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        *,
+        by_itself: bool = False,
+    ) -> Turn | Cell | None:
         async with self._operation(on_event) as news:
             self._require_settled()
             running = self._fold.running
             kernel = await self._ready(news=news or running is not None)
             turn = self._fold.turn or self._fold.waiting
+            gone_on, self._gone_on = self._gone_on, None
+            waits = self._waits_for_leave()
+            if waits is not None:
+                return waits
             again = None
             if turn is None or self._fold.cut.stopped is not None:
                 again = await self._again(kernel)
             if turn is None:
-                return again or (self._fold.cells.get(running.cell) if running else None)
+                cell = again or (self._fold.cells.get(running.cell) if running else None)
+                self._gone_on = cell if by_itself else None
+                return cell or gone_on
             operator = self._require_operator()
             self._work.skills = await self._catalogue()
             if self._fold.turn is None:
                 await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
-            return await self._turn(operator, budget)
+            ended = await self._turn(operator, budget)
+            self._gone_on = ended if by_itself else None
+            return ended
+
+    def _waits_for_leave(self) -> Turn | Cell | None:
+        """What stopped at an approval that nobody has answered; it cannot go on."""
+        fold = self._fold
+        if fold.turn is not None or not any(fold.approvals.pending):
+            return None
+        if fold.waiting is not None:
+            return fold.turns[fold.waiting.n]
+        return None if fold.cut.stopped is None else fold.cells[fold.cut.stopped]
 
     async def stream(self, prompt: str, *, budget: Budget | None = None) -> AsyncIterator[Event]:
         """`ask`, giving its events as they come; ends after `TurnFinished`."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from cave.events import (
+    ApprovalRequested,
+    ApprovalSettled,
     CellFinished,
     CellResumed,
     CellStarted,
@@ -16,11 +18,12 @@ from cave.events import (
     Recovered,
     Restored,
     SnapshotCommitted,
+    TurnStarted,
     ValuesDeleted,
     ValuesPut,
 )
 
-DOUBTS = frozenset({"EffectInDoubt"})
+DOUBTS = frozenset({"EffectInDoubt", "ApprovalRequired"})
 """Errors that stop a cell until a person has settled something."""
 
 
@@ -35,7 +38,9 @@ class Cut:
         self.undone: tuple[int, ...] = ()
         """Cells that had ended, and whose work went with the kernel."""
         self.stopped: int | None = None
-        """The cell that stopped at an effect in doubt."""
+        """The cell that stopped at an effect in doubt, or at what a person has to approve."""
+        self._asks: dict[str, int] = {}
+        """What waits to be approved, and the cell that wants it."""
         self.runs: Counter[int] = Counter()
         """How often cells were sent again."""
         self.deaths: Counter[str] = Counter()
@@ -48,10 +53,17 @@ class Cut:
         match event:
             case CellStarted() | ValuesPut() | ValuesDeleted():
                 self._move_on()
+            case TurnStarted() if self._asks:
+                self.stopped = None
+                self._asks.clear()
             case CellResumed():
                 self.runs[event.cell] += 1
             case CellFinished():
                 self._finished(event)
+            case ApprovalRequested() if event.cell is not None:
+                self._asks[event.approval] = event.cell
+            case ApprovalSettled():
+                self._asks.pop(event.approval, None)
             case KernelEnded():
                 self.alone, self.told = event.alone, False
                 if event.item and event.reason == "died":
@@ -63,20 +75,24 @@ class Cut:
             case Restored() if event.reason == "asked":
                 self._move_on()
             case Restored():
-                self.undone, self.stopped = event.undone, None
+                self.undone = event.undone
+                if self.stopped in event.undone:
+                    self.stopped = None
             case _:
                 pass
 
     def _move_on(self) -> None:
         self.cell, self.stopped, self.undone = None, None, ()
+        self._asks.clear()
         self.deaths.clear()
 
     def _finished(self, event: CellFinished) -> None:
         n, error = event.cell, event.error
         self.undone = tuple(other for other in self.undone if other != n)
         self.cell = n if event.status == "died" else None if self.cell == n else self.cell
-        doubt = event.status == "error" and error is not None and error.name in DOUBTS
-        self.stopped = n if doubt else None
+        failed = event.status in {"error", "denied"} and error is not None
+        doubt = failed and error is not None and error.name in DOUBTS
+        self.stopped = n if doubt or n in self._asks.values() else None
 
     @property
     def cells(self) -> tuple[int, ...]:

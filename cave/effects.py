@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -56,7 +57,7 @@ class Effects:
         self._given: tuple[Any, ...] = ()
         self._defined: dict[tuple[str, str], Skill] = {}
         """Skills by name and hash, as kernels got them."""
-        self._told: tuple[int, int, tuple[SkillRef, ...]] = (0, 0, ())
+        self._told: tuple[int, int, tuple[SkillRef, ...], set[str]] = (0, 0, (), set())
         """What was told to which kernel."""
         self._found: Registry | None = None
         """What was discovered, for the operator to choose from."""
@@ -71,8 +72,16 @@ class Effects:
             encode=values.encode,
             reserve=Reserve(self.home.path / "reserve"),
         )
-        self._broker = broker.Broker(pen, self)
+        codec = broker.Codec(
+            values.encode, lambda value: values.decode(value, name="arguments"), values.digest
+        )
+        self._asking = broker.Asking(pen, self._rules, codec, lambda name: self.find(name, ""))
+        self._broker = broker.Broker(pen, self, self._asking)
+        self._work.vet = self._asking.cell
         self._work.supply.meet = self._meet
+
+    @abstractmethod
+    def _rules(self) -> broker.Rules: ...
 
     # -- skills ------------------------------------------------------------------------------
 
@@ -137,13 +146,14 @@ class Effects:
         )
         names = {ref.name for ref in now}
         gone = [ref for ref in self._fold.skills.values() if ref.name not in names]
-        told = (self._work.supply.number, len(functions), (*now, *gone))
+        asks = {s.name for s in functions if self._asks(s)}
+        told = (self._work.supply.number, len(functions), (*now, *gone), asks)
         if told == self._told or not (functions or gone):
             return
         self._defined |= {(s.name, s.hash): s for s in functions}
-        declared = [*map(_declared, functions), *map(_missing, gone)]
+        declared = [*(_declared(s, asks=s.name in asks) for s in functions), *map(_missing, gone)]
         await kernel.define(declared, lease=self._journal.lease)
-        acts = any(s.effect != "none" for s in functions)
+        acts = asks or any(s.effect != "none" for s in functions)
         if acts and not self._fold.lasting.latest and self._lineage.on:
             await self._lineage.take(kernel, self._work.supply.number)  # what cell 1 begins with
         if any(self._fold.skills.get(ref.name) != ref for ref in now):
@@ -151,6 +161,12 @@ class Effects:
             changed = self._others(now) if reopened else ()
             await self._journal.append(SkillsOffered(skills=(*now, *gone), changed=changed))
         self._told = told
+
+    def _asks(self, skill: Skill) -> bool:
+        """Whether calls of this skill may need leave: its kernel asks before each then."""
+        policy = self._rules().policy
+        ruled = policy is not None and policy.concerns(skill.name, skill.effect)
+        return ruled or skill.approval != "never"
 
     def _others(self, now: Sequence[SkillRef]) -> tuple[tuple[str, str, str], ...]:
         """Skills whose version or code is another than the session knew: name, then, now."""
@@ -317,8 +333,9 @@ def _user_of(use: Callable[[str], str]) -> Skill:
     return made
 
 
-def _declared(skill: Skill) -> Declared:
-    return Declared(skill.declaration(), skill.carried if skill.runs == "kernel" else None)
+def _declared(skill: Skill, *, asks: bool) -> Declared:
+    told = {**skill.declaration(), "asks": asks}
+    return Declared(told, skill.carried if skill.runs == "kernel" else None)
 
 
 def _missing(ref: SkillRef) -> Declared:

@@ -21,6 +21,9 @@ natural builtin too, so that callers may catch whichever they know.
     ├── PutError (TypeError)              an object that cannot go into the kernel
     ├── OperatorError (RuntimeError)      the model client cannot be had, or failed
     ├── BudgetExceeded (RuntimeError)     a limit of the budget is spent
+    ├── PolicyViolation (PermissionError) a rule of the policy does not allow it
+    │   └── ApprovalDenied                nor did the person who was asked
+    ├── ApprovalRequired (RuntimeError)   a person has to approve it first
     ├── SkillError (ValueError)           a skill that cannot be: its declaration, its arguments
     ├── EffectInDoubt (RuntimeError)      nobody knows whether an effect was done
     ├── Divergence (RuntimeError)         a cell that ran again called something else
@@ -163,6 +166,18 @@ class OperatorError(CaveError, RuntimeError):
 
 class BudgetExceeded(CaveError, RuntimeError):
     """A limit of the budget is spent; the session stays and can be resumed."""
+
+
+class PolicyViolation(CaveError, PermissionError):
+    """A rule of the policy does not allow it; nothing was done."""
+
+
+class ApprovalDenied(PolicyViolation):
+    """Who was asked has said no, or nobody has said yes in time; nothing was done."""
+
+
+class ApprovalRequired(CaveError, RuntimeError):
+    """A person has to approve it first; nothing was done, and the session can be resumed."""
 
 
 class SkillError(CaveError, ValueError):

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
 from cave.config import Options
-from cave.display import InDoubt
+from cave.deciding import Deciding
 from cave.display.told import told
+from cave.display.waiting import Waiting
 from cave.errors import SessionBusy
 from cave.events import (
-    Decision,
     Event,
     ForkEffects,
     KernelEnded,
-    Recovered,
     Restored,
     SkillsOffered,
     SnapshotCommitted,
@@ -32,13 +31,13 @@ from cave.events import (
     Variable,
 )
 from cave.policy import Budget, Policy
+from cave.policy.answering import Approver
 from cave.portal import at_exit, portal
 from cave.recovery import KernelView, names
-from cave.replay import Plan
 from cave.report import Diff, RestoreReport, Snapshot
 from cave.session import RAISE, AsyncSession
 from cave.skills import Registry
-from cave.turn import Cell, Effect, Numbered, Turn
+from cave.turn import Cell, Numbered, Turn
 from cave.wishes import Interruption
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _tell(
         _say(f"cave: {name!r}: {text}")
 
 
-class Session:
+class Session(Deciding):
     """A durable Python session; made by `cave.open(name)`.
 
     Calls from several threads queue. `with cave.open(name) as s:` closes it at the end.
@@ -215,30 +214,6 @@ class Session:
     def skill(self, function: Any) -> Any:
         """`@s.skill`: let cells call this skill, or this function as one."""
         return self._inner.skill(function)
-
-    @property
-    def in_doubt(self) -> InDoubt:
-        """Effects of which nobody knows whether they were done; `settle` says it."""
-        self._wait(self._inner.refresh())
-        return self._inner.in_doubt
-
-    def settle(self, id: str, decision: Decision, *, result: Any = None) -> Effect:
-        """Say what became of an effect in doubt: `done` (with its result), `not_done` (it is
-        called when its cell is gone on with), `give_up` (it never is)."""
-        return self._wait(self._inner.settle(id, decision, result=result))
-
-    def undo(self, id: str) -> Effect:
-        """Call what the skill of an effect names as `undo=`: after it the effect does not stand
-        any more. Raises `ConfigError`, `EffectInDoubt`, `SkillError`."""
-        return self._wait(self._inner.undo(id, tell=_say))
-
-    def plan(self) -> Plan:
-        """What `recover()` would do with the cells that a death has cut, in words."""
-        return self._wait(self._inner.plan())
-
-    def recover(self) -> Recovered:
-        """Run again what a death has cut, as far as that is safe."""
-        return self._wait(self._inner.recover())
 
     # -- values ------------------------------------------------------------------------------
 
@@ -434,6 +409,7 @@ def open(
     seed: str | Path | None = None,
     allow_pickle: bool | None = None,
     resume: str | None = None,
+    approver: Approver | None = None,
 ) -> Session:
     """Create the session `name`, or resume it with the same objects. Never calls a model.
 
@@ -448,7 +424,8 @@ def open(
     or dill wrote, which a new session starts with; reading it runs code, so
     `allow_pickle=True` must be given. `resume` says what follows when kernel and host have
     died: "auto" (the default) runs again what was cut where that is safe, "ask" and "never"
-    leave it to `s.resume()`.
+    leave it to `s.resume()`. `approver` is a function, sync or async, of an `Approval` that
+    gives True, False, or None to ask people.
     Raises `ConfigError`, `KernelStartError`, `StoreError`.
     """
     options = Options(
@@ -464,6 +441,7 @@ def open(
         allow_pickle,
         tuple(skills),
         resume,
+        approver,
     )
     with _lock:
         at = home.at(store=store)
@@ -503,6 +481,7 @@ def open_async(
     seed: str | Path | None = None,
     allow_pickle: bool | None = None,
     resume: str | None = None,
+    approver: Approver | None = None,
 ) -> AsyncSession:
     """`open` for code with its own event loop: `async with cave.open_async(name) as s:`."""
     options = Options(
@@ -518,8 +497,15 @@ def open_async(
         allow_pickle,
         tuple(skills),
         resume,
+        approver,
     )
     return AsyncSession(home.at(store=store), name, options)
+
+
+def approvals(store: Store | str | Path | None = None) -> Waiting:
+    """What waits to be approved in all sessions of the home, the oldest first."""
+    found = [asked for info in sessions(store) for asked in reach(info.name, store).approvals]
+    return Waiting(sorted(found, key=lambda asked: asked.asked_at))
 
 
 def sessions(store: Store | str | Path | None = None) -> Sequence[SessionInfo]:
@@ -566,4 +552,4 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
-__all__ = ["Session", "SessionBusy", "delete", "open", "open_async", "sessions"]
+__all__ = ["Session", "SessionBusy", "approvals", "delete", "open", "open_async", "sessions"]

@@ -38,6 +38,10 @@ POINTS: dict[str, str] = {
     "effect.after_call": "after the call of an effect, before anything is kept of it",
     "effect.before_result": "before the result of an effect is journaled",
     "effect.after_result": "after the result of an effect, before the cell has it",
+    "approval.before_request": "before a request for leave is journaled",
+    "approval.after_request": "after a request for leave is journaled, before anybody is asked",
+    "approval.before_settled": "before an answer is journaled",
+    "approval.after_settled": "after an answer is journaled, before what it allows begins",
     "progress.after_commit": "after the progress of a cell is a snapshot, before it is let go of",
     "snapshot.mid_retire": "while snapshots are retired, between two files",
 }

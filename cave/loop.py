@@ -9,7 +9,7 @@ fence, empty text, never finishing) is journaled and told to it, never run by gu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -86,6 +86,8 @@ class Work:
     stop: Stop = field(default_factory=Stop)
     skills: str = ""
     """The catalogue of what cells may call, for the operator."""
+    vet: Callable[[CellStarted], Awaitable[Fault | None]] | None = None
+    """Says why a cell may not run, or not yet; None: it may."""
 
 
 async def run_cell(
@@ -116,7 +118,7 @@ async def run_cell(
     if work.stop.wished.is_set():  # while its kernel came up, or it was being written
         await journal.append(never_sent(n, "it was interrupted before it began"), sync=work.sync)
         return journal.history.cells[n]
-    return await _send(work, kernel, started)
+    return await _vetted(work, kernel, started)
 
 
 async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
@@ -129,7 +131,7 @@ async def rerun_cell(work: Work, kernel: Kernel, n: int) -> Cell:
     assert history.running is not None
     assert source is not None
     started = replace(history.running, source=source)
-    return await _send(work, kernel, started, _begin(history))
+    return await _vetted(work, kernel, started, _begin(history))
 
 
 def _begin(history: History) -> Begin:
@@ -138,6 +140,18 @@ def _begin(history: History) -> Begin:
     if at is None:
         return Begin(deaths=deaths)
     return Begin(at.statement, at.calls, at.forks, at.items, at.keys, deaths)
+
+
+async def _vetted(
+    work: Work, kernel: Kernel, started: CellStarted, begin: Begin | None = None
+) -> Cell:
+    """Run a cell that the policy and people allow; what they say of another is its error."""
+    why = None if work.vet is None else await work.vet(started)
+    if why is None:
+        return await _send(work, kernel, started, begin)
+    journal, n = work.journal, started.cell
+    await journal.append(CellFinished(cell=n, status="denied", error=why), sync=work.sync)
+    return journal.history.cells[n]
 
 
 async def _send(
@@ -271,6 +285,8 @@ async def run_turn(
             return await _finish(work, "over_budget", reason=reason)
         if work.stop.wished.is_set():
             return await _interrupted(work)
+        if (waits := await _unapproved(work)) is not None:
+            return waits
         if work.supply.kernel is None:  # its successor comes first: the operator is told of it
             await work.supply.ready(news=False)
         try:
@@ -380,7 +396,7 @@ async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished 
             )
             if cell.status == "interrupted":
                 return await _interrupted(work)
-            return await _in_doubt(work)
+            return await _in_doubt(work) or await _unapproved(work)
 
 
 def _last_text(work: Work) -> str:
@@ -404,6 +420,20 @@ async def _in_doubt(work: Work) -> TurnFinished | None:
         f"s.settle({waiting[0]!r}, ...), then s.resume()"
     )
     return await _finish(work, "needs_decision", reason=reason)
+
+
+async def _unapproved(work: Work) -> TurnFinished | None:
+    """The end of the turn while a person has to approve what it wants to do."""
+    waiting = list(work.journal.history.approvals.pending)
+    if not waiting:
+        return None
+    first = waiting[0]
+    others = f", and {len(waiting) - 1} more" if waiting[1:] else ""
+    reason = (
+        f"{first.id} waits to be approved: {first.what}{others} ({first.reason}); type "
+        f"s.approve({first.id!r}) or s.deny({first.id!r}), then s.resume()"
+    )
+    return await _finish(work, "needs_approval", reason=reason)
 
 
 async def _make_durable(work: Work) -> None:

@@ -361,6 +361,9 @@ class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Reco
             await self._sleep()
             return cell
 
+    async def _go_on_by_itself(self) -> None:
+        await self._resume(by_itself=True)
+
     async def _sleep(self) -> None:
         """With `persistence="snapshot"` the kernel lives no longer than its work."""
         await self._retire_if_overdue()

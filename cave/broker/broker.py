@@ -6,7 +6,8 @@ import asyncio
 import math
 from typing import Any, Protocol
 
-from cave.broker import quiescence, standing, storing
+from cave.broker import quiescence, standing
+from cave.broker.asking import Asking
 from cave.broker.host import HostCalls
 from cave.broker.invoking import invoke
 from cave.broker.kernel import KernelCalls
@@ -30,9 +31,10 @@ class Offered(Protocol):
 class Broker:
     """Answers the calls of one session's cells."""
 
-    def __init__(self, pen: Pen, offered: Offered) -> None:
+    def __init__(self, pen: Pen, offered: Offered, asking: Asking) -> None:
         self._pen = pen
         self._offered = offered
+        self._asking = asking
         self._host = HostCalls(pen)
         self._kernel = KernelCalls(pen)
         self._running: dict[str, asyncio.Task[SkillAnswer]] = {}
@@ -82,7 +84,7 @@ class Broker:
     async def _wanted(self, call: SkillCall, caller: Caller) -> SkillAnswer:
         work = self._work(call, caller)
         if work.terms.kind == "none":
-            return await self._host.plain(work)
+            return await self._plain(work)
         if (reason := self._diverged.get(work.place[0])) is not None:
             raise Divergence(reason)
         task = self._running.get(work.key)
@@ -90,6 +92,14 @@ class Broker:
             task = self._running[work.key] = asyncio.ensure_future(self._effect(work))
             task.add_done_callback(lambda _: self._running.pop(work.key, None))
         return await asyncio.shield(task)  # what was begun goes on when nobody waits any more
+
+    async def _plain(self, work: Work) -> SkillAnswer:
+        """A call that touches nothing, and may need leave all the same."""
+        await self._asking.changed(work)
+        await self._asking.call(work)
+        if work.terms.runs == "kernel":
+            return SkillAnswer("go", key=work.key, value=work.changed)
+        return await self._host.plain(work)
 
     def _work(self, call: SkillCall, caller: Caller) -> Work:
         skill, arguments = self._offered.find(call.skill, call.hash), call.arguments
@@ -116,6 +126,7 @@ class Broker:
     # -- effects -----------------------------------------------------------------------------
 
     async def _effect(self, work: Work) -> SkillAnswer:
+        await self._asking.changed(work)
         entry = work.entry = self._pen.journal.history.ledger.at(work.place)
         self._reach(work.place)
         if entry is not None:
@@ -124,6 +135,7 @@ class Broker:
                 return known
         elif (refused := await standing.ask_first(self._pen, work)) is not None:
             return refused
+        await self._asking.call(work)
         if work.terms.runs == "kernel":
             return await self._kernel.leave(work)
         return await self._host.effect(work)
@@ -163,7 +175,7 @@ class Broker:
             return SkillAnswer("error", fault=entry.error)
         if entry.value is None:
             return SkillAnswer("ok")
-        value = await asyncio.to_thread(storing.load, entry.value, self._pen.blobs)
+        value = await self._pen.fetch(entry.value)
         return SkillAnswer("ok", value=value)
 
     async def _once_late_has_ended(self, entry: Entry, work: Work) -> SkillAnswer | None:

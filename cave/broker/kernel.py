@@ -29,9 +29,12 @@ class KernelCalls:
         """Leave to run it now. Asked again by a kernel that never got it, the same leave."""
         entry = work.entry
         if entry is not None and entry.state == "begun" and self.asked_again(entry):
-            return SkillAnswer("go", key=work.key, attempt=entry.intent.attempt)
+            return self._go(work, entry.intent.attempt)
         intent = await self._pen.begin(work, work.attempt)
-        return SkillAnswer("go", key=work.key, attempt=intent.attempt)
+        return self._go(work, intent.attempt)
+
+    def _go(self, work: Work, attempt: int) -> SkillAnswer:
+        return SkillAnswer("go", key=work.key, attempt=attempt, value=work.changed)
 
     def asked_again(self, entry: Entry) -> bool:
         """Whether the kernel that was to run it is still the one that asks: it has not."""
@@ -49,23 +52,23 @@ class KernelCalls:
         return SkillAnswer("ok")
 
     async def _once_more(self, entry: Entry) -> SkillAnswer:
+        wait = min(_LONGEST, _FIRST * 2**entry.intent.attempt)
+        await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  as to spread calls
         again = replace(entry.intent, attempt=entry.intent.attempt + 1, seq=0)
         await self._pen.write(again, sync=again.effect_kind == "write", fenced=True)
         return SkillAnswer("go", key=again.key, attempt=again.attempt)
-        wait = min(_LONGEST, _FIRST * 2**entry.intent.attempt)
-        await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  as to spread calls
 
     async def _record(self, entry: Entry, call: SkillCall) -> None:
         fault, writes = call.fault, entry.intent.effect_kind == "write"
         if not call.ran:
             fault = Fault("KeyboardInterrupt", "it was interrupted before it was called")
-        if fault is not None and not call.done:
-            await self._pen.failed(entry.intent, fault)
-            return
         if call.over and writes:
             limit = entry.intent.timeout
             within = "" if limit is None else f" within {limit:g} s"
             raise await self._pen.doubt(entry.intent, f"it did not end{within}, and was stopped")
+        if fault is not None and not call.done:
+            await self._pen.failed(entry.intent, fault)
+            return
         value, error = await self._pen.stored(call.skill, call.result)
         result = EffectResult(
             effect=entry.id, attempt=call.attempt, state="done", value=value, error=fault or error

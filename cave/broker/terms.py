@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cave.errors import CaveError
 from cave.events import Fault
 from cave.ledger import Entry, Place
-from cave.ports import Caller, SkillAnswer, SkillCall
+from cave.ports import Caller, Encoded, SkillAnswer, SkillCall
 from cave.skills import Skill
 
 Kind = Literal["none", "read", "write"]
@@ -39,6 +39,8 @@ class Terms:
     module: str = ""
     undo: str = ""
     """Name of what compensates a call."""
+    approval: Any = "never"
+    """`never`, `always`, or a function of the call."""
 
     @classmethod
     def of(cls, skill: Skill) -> Terms:
@@ -54,21 +56,23 @@ class Terms:
             hash=skill.hash,
             module=skill.module,
             undo=named(skill.undo),
+            approval=skill.approval,
         )
 
     @classmethod
     def told(cls, call: SkillCall, said: Mapping[str, Any]) -> Terms:
         """Those of a skill that a cell defined; its probe would be code of the kernel."""
+        limit = said.get("timeout")
         return cls(
             name=call.skill,
             kind="read" if said.get("effect") == "read" else "write",
-        limit = said.get("timeout")
             runs="kernel",
             doubt="retry" if said.get("in_doubt") == "retry" else "ask",
+            timeout=float(limit) if isinstance(limit, int | float) and limit > 0 else None,
             version=str(said.get("version", "")),
             hash=call.hash,
             module="__main__",
-            timeout=float(limit) if isinstance(limit, int | float) and limit > 0 else None,
+            approval="always" if said.get("approval") == "always" else "never",
         )
 
 
@@ -99,6 +103,8 @@ class Work:
     """What the ledger knows of this place."""
     undoes: str = ""
     """The effect that this call compensates."""
+    changed: Encoded | None = None
+    """The arguments, where the answer to an approval changed them."""
 
     @property
     def attempt(self) -> int:

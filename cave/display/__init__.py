@@ -11,9 +11,10 @@ from typing import Any
 from cave.display.doubts import InDoubt
 from cave.display.live import LiveTurn
 from cave.display.tables import VarTable
+from cave.display.waiting import Waiting
 from cave.turn import Turn
 
-__all__ = ["InDoubt", "LiveTurn", "VarTable", "mimebundle"]
+__all__ = ["InDoubt", "LiveTurn", "VarTable", "Waiting", "mimebundle"]
 
 
 def mimebundle(value: Any) -> dict[str, str]:
@@ -23,7 +24,8 @@ def mimebundle(value: Any) -> dict[str, str]:
     """
     from cave.display import html, safe
 
-    plain = value.text if isinstance(value, VarTable | InDoubt) else safe.visible(repr(value))
+    own = isinstance(value, VarTable | InDoubt | Waiting)
+    plain = value.text if own else safe.visible(repr(value))
     if isinstance(value, Turn) and value.streamed:
         return {"text/plain": plain}
     shown = html.page(value)

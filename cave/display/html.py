@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cave.display import doubts, reports
+from cave.display import doubts, reports, waiting
 from cave.display.safe import escaped, image, visible
 from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
@@ -80,8 +80,8 @@ def _body(value: Any) -> str | None:
             return step(value) if value.cell is None else cell(value.cell)
         case Cell():
             return cell(value)
-        case doubts.InDoubt():
-            return doubts.html(value)
+        case doubts.InDoubt() | waiting.Waiting():
+            return doubts.html(value) if isinstance(value, doubts.InDoubt) else waiting.html(value)
         case VarTable():
             return variables(value)
         case _ if hasattr(value, "name") and hasattr(value, "kernel"):

@@ -38,7 +38,7 @@ class ApprovalRequired(CaveError, RuntimeError):
     """A person has to approve it first."""
 
 
-class ApprovalDenied(CaveError, PermissionError):
+class ApprovalDenied(PolicyViolation):
     """A person has said no."""
 
 

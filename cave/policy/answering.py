@@ -1,7 +1,7 @@
 """Answers to approvals: who may give them, what they say, and that only the first counts.
 
 An `Answer` is encoded to be kept, and `settled` makes the journal's `ApprovalSettled` of it.
-The fold (`cave.approvals`) takes the first for the exact bytes that were asked about.
+The fold (`cave.approval`) takes the first for the exact bytes that were asked about.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import asyncio
 import getpass
 import inspect
 import json
-import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from cave.approvals import Approval
+from cave.approval import Approval
 from cave.errors import ConfigError
 from cave.events import ApprovalScope, ApprovalSettled, StoredValue
 
@@ -152,31 +151,30 @@ Approver = Callable[[Approval], Any]
 async def consult(
     approver: Approver, approval: Approval, *, timeout: float | None = None
 ) -> Answer | None:
-    """What `approver` says. None where it has no opinion, fails or takes too long: people are
-    asked then, and nothing is allowed by it. A sync one runs in a thread.
+    """What `approver` says. None where it has no opinion, or gives what is no answer: people
+    are asked then. One that raises, or takes too long, has said no. A sync one runs in a thread.
     """
     name = getattr(approver, "__qualname__", type(approver).__qualname__)
+
+    def answer(state: AnswerState, reason: str = "") -> Answer:
+        return Answer(
+            state=state, digest=approval.digest, actor=name, via="approver", reason=reason
+        )
+
     try:
         async with asyncio.timeout(timeout):
             said = await _called(approver, approval)
-    except TimeoutError:
-        return None
-    except Exception as error:  # noqa: BLE001  a broken approver leaves the question to people
-        told = f"approver {name!r} failed at {approval.id!r}, so people are asked: {error!r}"
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
-        return None
-    if said is None:
-        return None
+    except TimeoutError as error:
+        why = f"gave no answer in {timeout:g} s" if timeout is not None else f"failed: {error!r}"
+        return answer("denied", f"the approver {why}")
+    except Exception as error:  # noqa: BLE001  a broken approver lets nothing through
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        return answer("denied", f"the approver failed: {what}")
     if isinstance(said, Answer):
-        return said if said.actor else Answer(**{**asdict(said), "actor": name, "via": "approver"})
+        return said if said.actor else replace(said, actor=name, via="approver")
     if not isinstance(said, bool):
         return None  # "no" as a text, 0, an object: never taken for a yes
-    return Answer(
-        state="approved" if said else "denied",
-        digest=approval.digest,
-        actor=name,
-        via="approver",
-    )
+    return answer("approved" if said else "denied")
 
 
 async def _called(approver: Approver, approval: Approval) -> Any:

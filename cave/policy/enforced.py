@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cave.policy.budget import Budget
     from cave.policy.rules import Policy
 
-_OF_POLICIES = ("secrets", "rules", "allow_modules")
+_OF_POLICIES = ("secrets", "allow_modules")
 _OF_BUDGETS = ("tokens", "usd", "seconds")
 _PROFILES = ("open", "confined")
 

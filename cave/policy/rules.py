@@ -103,13 +103,15 @@ class Rule:
             told.append(f"when={getattr(self.when, '__name__', repr(self.when))}")
         return f"{self.decision} {', '.join(told)}"
 
+    def names(self, skill: str, tier: Tier) -> bool:
+        """Whether it is about calls of this skill, `when` aside."""
+        if not self.for_skills or self.tier not in {None, tier}:
+            return False
+        return self.skill is None or fnmatch.fnmatchcase(skill, self.skill)
+
     def covers(self, call: Call) -> bool:
         """Whether it is about this call. What `when` raises counts as a yes: it fails closed."""
-        if not self.for_skills:
-            return False
-        if self.skill is not None and not fnmatch.fnmatchcase(call.skill, self.skill):
-            return False
-        if self.tier is not None and self.tier != call.tier:
+        if not self.names(call.skill, call.tier):
             return False
         try:
             return self.when is None or bool(self.when(call))
@@ -207,6 +209,8 @@ class Policy:
     """Of `vetted`: what cells may import; None means the usual modules of data work."""
     cell_timeout: float | None = None
     rules: tuple[Rule, ...] = ()
+    approval_timeout: float | None = None
+    """Seconds after which what nobody has approved counts as denied; None: it waits for ever."""
 
     def __init__(  # what is given as a list is kept as a tuple
         self,
@@ -221,6 +225,7 @@ class Policy:
         allow_modules: Sequence[str] | None = None,
         cell_timeout: float | None = None,
         rules: Sequence[Rule | Mapping[str, Any]] = (),
+        approval_timeout: float | None = None,
     ) -> None:
         implied: Profile = "confined" if allow_modules is None else "vetted"
         values = {
@@ -234,8 +239,10 @@ class Policy:
             "allow_modules": None if allow_modules is None else _modules(allow_modules),
             "cell_timeout": cell_timeout,
             "rules": tuple(_rule(rule) for rule in _several("rules", rules)),
+            "approval_timeout": approval_timeout,
         }
         config.check_seconds("cell_timeout", cell_timeout)
+        config.check_seconds("approval_timeout", approval_timeout)
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if self.profile == "open" and confinement == "require":
@@ -248,6 +255,10 @@ class Policy:
     def vetted(self) -> bool:
         """Whether each cell is checked before it runs."""
         return self.profile == "vetted"
+
+    def concerns(self, skill: str, tier: Tier) -> bool:
+        """Whether any rule might be about calls of this skill."""
+        return any(rule.decision != "allow" and rule.names(skill, tier) for rule in self.rules)
 
     def for_call(self, call: Call) -> Verdict:
         """What the rules say about a call of a skill; the strictest that covers it decides."""
@@ -306,6 +317,11 @@ class Policy:
             return cls(**values)
         except ConfigError as fault:
             raise ConfigError(f"{source}: {fault}") from None
+
+
+def strictest(*verdicts: Verdict) -> Verdict:
+    """The one that counts where several are about the same; the first of equals."""
+    return max(verdicts, key=lambda verdict: _STRICT[verdict.decision])
 
 
 def _strictest(rules: Iterable[Rule]) -> Verdict:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cave.broker import Broker
+from cave.broker import Asking, Broker, Codec, Rules
 from cave.broker.pen import Pen
 from cave.errors import NotPortable
 from cave.events import SessionOpened
@@ -31,6 +31,11 @@ def encode(value: Any) -> Encoded:
         return Encoded("safe", json.dumps(value).encode())
     except TypeError as error:
         raise NotPortable(str(error)) from error
+
+
+def digest(encoded: Encoded) -> str:
+    """SHA-256 of a value as it crosses."""
+    return hashlib.sha256(encoded.header).hexdigest()
 
 
 def decode(answer: SkillAnswer) -> Any:
@@ -87,7 +92,11 @@ class Session:
             reserve=Reserve(home / "reserve", size=1 << 20),
         )
         self.offer = Offer({skill.name: skill for skill in skills})
-        self.broker = Broker(pen, self.offer)
+        self.rules = Rules()
+        codec = Codec(encode, lambda value: json.loads(value.header), digest)
+        find = self.offer.skills.get
+        self.asking = Asking(pen, lambda: self.rules, codec, find)
+        self.broker = Broker(pen, self.offer, self.asking)
         self.cell = Cell()
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cave import failpoints
-from cave.broker import Broker, host, quiescence
+from cave.broker import Asking, Broker, Codec, Rules, host, quiescence
 from cave.broker.pen import Pen
 from cave.errors import LeaseLost, SessionBusy
 from cave.events import CellFinished, CellStarted, EffectSettled, SessionOpened
@@ -59,6 +59,10 @@ def run(home: str, mutant: str = "", slow: float = 0.0, pause: int = 0) -> None:
     asyncio.run(_own(Path(home), mutant))
 
 
+def _encode(value: Any) -> Encoded:
+    return Encoded("safe", json.dumps(value).encode())
+
+
 async def _own(home: Path, mutant: str) -> None:
     clock = SystemClock()
     store = SQLStore(home / "cave.db", lease_ttl=LEASE, clock=clock)
@@ -69,9 +73,16 @@ async def _own(home: Path, mutant: str) -> None:
         FolderBlobs(home / "blobs"),
         owner=owner,
         kernel=lambda: owner.pid,
-        encode=lambda value: Encoded("safe", json.dumps(value).encode()),
+        encode=_encode,
     )
-    broker = Broker(pen, _Offer())
+    offer = _Offer()
+    codec = Codec(
+        _encode,
+        lambda value: json.loads(value.header),
+        lambda value: hashlib.sha256(value.header).hexdigest(),
+    )
+    asking = Asking(pen, Rules, codec, lambda name: offer.find(name, ""))
+    broker = Broker(pen, offer, asking)
     await store.create("q3")
     while True:
         try:

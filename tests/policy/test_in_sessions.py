@@ -11,7 +11,6 @@ def test_what_is_not_enforced_is_refused(sessions: None) -> None:
     """Nobody can rely on a limit or a rule that nothing holds cells to."""
     for policy in (
         cave.Policy(secrets=["TOKEN"]),
-        cave.Policy(rules=[{"module": "requests"}]),
         cave.Policy(allow_modules=["pandas"]),
         cave.Policy(profile="remote"),
         cave.Policy(network=["api.example.com"]),

@@ -1,7 +1,7 @@
 """Approvals: what waits for a person's leave, and what was answered; a fold of the journal.
 
 A request is bound to the exact bytes of what is to be done (its `digest`) and to its place:
-the cell, lane and number of a call, the turn and step of a cell. Both come again when a cell
+a cell, or the lane and number of a call in it. Both come again when a cell
 runs again after a death, so an answer is for that one call, for all of its attempts, and for
 no other. An answer with the scope `session` is for every later request that `covers` the
 same: a skill as long as its declaration stays, a rule of the policy.
@@ -18,12 +18,17 @@ from cave.events import (
     ApprovalScope,
     ApprovalSettled,
     ApprovalState,
+    CellStarted,
     Event,
+    Restored,
     StoredValue,
+    TurnStarted,
+    ValuesDeleted,
+    ValuesPut,
 )
 
-Place = tuple[int | None, int | None, int | None, str, int]
-"""Turn and step of a cell, or cell, lane and ordinal of a call."""
+Place = tuple[int | None, str, int]
+"""Cell, lane and ordinal of a call; the ordinal of a cell itself is 0."""
 
 
 def digest_of(source: str) -> str:
@@ -58,6 +63,10 @@ class Approval:
     edits: dict[str, str] = field(default_factory=dict)
     edited: str = ""
     given: StoredValue | None = None
+    """The arguments that are to be taken instead."""
+    original: StoredValue | None = None
+    """The arguments as they were."""
+    cell: int | None = None
 
     @property
     def pending(self) -> bool:
@@ -88,6 +97,10 @@ class Approvals:
                 self._requested(event)
             case ApprovalSettled():
                 self._settled(event)
+            case CellStarted() | TurnStarted() | ValuesPut() | ValuesDeleted():
+                self._move_on()
+            case Restored() if event.reason == "asked":
+                self._move_on()
             case _:
                 pass
 
@@ -104,9 +117,18 @@ class Approvals:
             digest=event.digest,
             covers=event.covers,
             session=event.session,
+            original=event.given,
+            cell=event.cell,
         )
         self.newest = max(self.newest, int(event.approval[1:]))
         self._at[place_of(event)] = event.approval
+
+    def _move_on(self) -> None:
+        """Nothing comes back to what waits: its cell does not run again."""
+        for asked in list(self.pending):
+            self.entries[asked.id] = replace(
+                asked, state="expired", said="the session went on without it"
+            )
 
     def _settled(self, event: ApprovalSettled) -> None:
         """The first answer counts, and only for the bytes that were shown."""
@@ -147,19 +169,22 @@ class Approvals:
         """Those whose time has passed: they are to be settled as expired."""
         return (entry for entry in self.entries.values() if entry.is_over(now))
 
+    def at(self, place: Place, digest: str) -> Approval | None:
+        """What was asked or answered about these bytes at this very place."""
+        at = self.entries.get(self._at.get(place, ""))
+        return at if at is not None and at.digest == digest else None
+
     def found(self, place: Place, *, digest: str, covers: str) -> Approval | None:
         """What was asked or answered about this before; None: it has to be asked.
 
         An answer about other bytes at the same place is none.
         """
-        at = self.entries.get(self._at.get(place, ""))
-        if at is not None and at.digest == digest:
+        at = self.at(place, digest)
+        if at is not None:
             return at
         return self.entries.get(self._whole.get(covers, "")) if covers else None
 
 
 def place_of(event: ApprovalRequested) -> Place:
     """Where in the session's work the request stands."""
-    if event.skill:
-        return None, None, event.cell, event.lane, event.ordinal
-    return event.turn, event.step, None, "", 0
+    return event.cell, event.lane, event.ordinal
