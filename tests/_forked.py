@@ -1,4 +1,4 @@
-"""What runs in a host that is forked off a process which has imported cave already."""
+"""What runs in a process that is forked off one which has imported cave already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import traceback
 from multiprocessing.connection import Connection
 
 IMPORTED = (
-    "cave.broker", "cave.facade", "cave.records", "cave.operators.scripted", "cave.store.journal",
+    "cave.broker", "cave.cli.work", "cave.facade", "cave.records", "cave.operators.scripted",
+    "cave.store.journal",
     "fsspec", "pydantic.dataclasses", "sqlalchemy.dialects.sqlite", "sqlite3",
 )  # fmt: skip
 """What the process that hosts are forked off imports: nothing that starts a thread."""
@@ -32,12 +33,25 @@ def run(script: str, environment: dict[str, str], folder: str, out: Connection) 
     threading.Thread(target=_end_with_the_tests, daemon=True).start()
     try:
         exec(compile(script, "<host>", "exec"), {"__name__": "__main__"})
+    except SystemExit:
+        raise
     except BaseException:
         traceback.print_exc()
         raise
     finally:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
+
+
+def at_terminal(path: str) -> None:
+    """From now on this process is alone at a terminal, which is its input and its output."""
+    os.setsid()
+    terminal = os.open(path, os.O_RDWR)
+    print("at a terminal")
+    for fd in (0, 1, 2):
+        os.dup2(terminal, fd)
+    os.close(terminal)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
 
 
 def _end_with_the_tests() -> None:

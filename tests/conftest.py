@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import psutil
@@ -79,6 +80,14 @@ def belongs(process: psutil.Process, home: Path) -> bool:
         )
     except (psutil.Error, OSError):
         return False
+
+
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """Forks hosts off one process that has imported cave."""
+    from tests import _hosts
+
+    return _hosts.forking()
 
 
 @pytest.fixture

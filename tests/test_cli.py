@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import subprocess
-import sys
+import signal
+import sqlite3
 import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pandas as pd
+import pexpect
+import psutil
 import pytest
 
-from ._cli import PROGRAM, apart, cave
+from ._cli import apart, at_terminal, cave, program
+from ._hosts import Host
+from .crash.conftest import host
+
+__all__ = ["host"]
 
 pytestmark = pytest.mark.usefixtures("sessions")
 
@@ -53,7 +60,7 @@ def test_the_verbs_of_a_session_from_ask_to_rm(desk: Path) -> None:
     cave("get", "q3", "sales", "-o", "back.csv")
     assert pd.read_csv("back.csv").amount.tolist() == [1.5, 2.5]
     assert cave("get", "q3", "total").stdout.strip() == "4.0"
-    assert json.loads(apart("get", "q3", "total", "--json").stdout) == 4.0
+    assert json.loads(cave("get", "q3", "total", "--json").stdout) == 4.0
     cave("put", "q3", "other=sales.csv")
     cave("run", "q3", "-", stdin="open('note.txt', 'w').write(str(len(other)))")
     assert cave("files", "q3").stdout.split() == ["note.txt"]
@@ -109,58 +116,35 @@ def test_exit_codes_and_errors(desk: Path) -> None:
     assert "absent.csv" in bad.stderr
 
 
-def test_log_follows_and_interrupt_reaches_another_process(desk: Path) -> None:
-    """log -f shows what another process does; interrupt stops it, and it exits with 130."""
+def test_a_running_cell_is_followed_and_interrupted(desk: Path, host: Callable[..., Host]) -> None:
+    """log -f shows what another process does; interrupt stops that, and so does SIGINT to
+    `cave run`: both times it exits with 130, and the session is kept."""
     Path("slow.py").write_text(SLOW.format(path=str(desk / "begun")))
     cave("run", "f", "-", stdin="y = 41")
-    follower = subprocess.Popen(
-        [*PROGRAM, "log", "f", "-f", "--json"], stdout=subprocess.PIPE, text=True
-    )
-    runner = subprocess.Popen([*PROGRAM, "run", "f", "slow.py"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert follower.stdout is not None
-        for line in follower.stdout:
-            event = json.loads(line)
-            if event["type"] == "cell.started" and event["cell"] == 2:
-                break
-        wait_for(desk / "begun")
-        cave("interrupt", "f")
-        out, _ = runner.communicate(timeout=60)
-        assert runner.returncode == 130
-        assert "begun" in out
-    finally:
-        for process in (follower, runner):
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+    follower = host(program("log", "f", "-f", "--json"))
+    runner = host(program("run", "f", "slow.py"))
+    follower.wait_for(lambda line: _is_start_of(2, line))
+    wait_for(desk / "begun")
+    cave("interrupt", "f")
+    assert runner.end(keep=True) == 130
+    assert "begun" in runner.rest()
+    follower.kill()
+    (desk / "begun").unlink()
+    runner = host(program("run", "f", "slow.py"))
+    wait_for(desk / "begun")
+    runner.send(signal.SIGINT)
+    assert runner.end(keep=True) == 130
+    assert "begun" in runner.rest()
     assert cave("get", "f", "y").stdout.strip() == "41"
 
 
-def test_ctrl_c_interrupts_the_cell(desk: Path) -> None:
-    """SIGINT to `cave run` interrupts the cell, keeps the session, exits with 130."""
-    import signal
-
-    Path("slow.py").write_text(SLOW.format(path=str(desk / "begun")))
-    cave("run", "c", "-", stdin="y = 41")
-    runner = subprocess.Popen(
-        [*PROGRAM, "run", "c", "slow.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(desk / "begun")
-    runner.send_signal(signal.SIGINT)
-    out, _ = runner.communicate(timeout=60)
-    assert runner.returncode == 130
-    assert "begun" in out
-    assert cave("get", "c", "y").stdout.strip() == "41"
+def _is_start_of(cell: int, line: str) -> bool:
+    event = json.loads(line)
+    return event["type"] == "cell.started" and event["cell"] == cell
 
 
 def test_data_of_every_kind(desk: Path) -> None:
     """csv, tsv, parquet, json, xlsx and sqlite become objects in the session."""
-    import sqlite3
-
     frame = pd.read_csv("sales.csv")
     frame.to_csv("t.tsv", sep="\t", index=False)
     frame.to_parquet("p.parquet")
@@ -184,59 +168,26 @@ def test_data_of_every_kind(desk: Path) -> None:
     assert Path("back.tsv").read_text() == Path("t.tsv").read_text()
 
 
-def test_ask_alone_is_a_prompt_loop(desk: Path) -> None:
+def test_ask_alone_is_a_prompt_loop(desk: Path, forks: ForkServerContext) -> None:
     """`cave ask NAME` in a terminal asks again and again until an empty line."""
-    import pty
-    import select
-
-    Path("two.py").write_text("steps = [lambda v: ('note', 'print(v.turn * 11)')] * 4\n")
     Path("two.py").write_text(
         "from cave.testing import Finish\nsteps = ['print(11)', Finish(), 'print(22)', Finish()]\n"
     )
-    parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, "ask", "p", "--model", "script:two.py"],
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        close_fds=True,
-        env={**os.environ, "TERM": "dumb", "NO_COLOR": "1"},
-    )
-    os.close(child)
-    seen = b""
-
-    def until(text: bytes) -> None:
-        nonlocal seen
-        deadline = time.monotonic() + 60
-        while text not in seen:
-            assert time.monotonic() < deadline, seen
-            if select.select([parent], [], [], 1)[0]:
-                try:
-                    seen += os.read(parent, 65536)
-                except OSError:
-                    return
-        seen = seen.split(text, 1)[1]
-
-    try:
-        until(b"> ")
-        os.write(parent, b"first\n")
-        until(b"11")
-        until(b"> ")
-        os.write(parent, b"second\n")
-        until(b"22")
-        until(b"> ")
-        os.write(parent, b"\n")
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(parent)
+    ask = program("ask", "p", "--model", "script:two.py")
+    with at_terminal(forks, ask, TERM="dumb", NO_COLOR="1") as (process, terminal):
+        terminal.expect_exact("> ")
+        terminal.send("first\n")
+        terminal.expect_exact("11")
+        terminal.expect_exact("> ")
+        terminal.send("second\n")
+        terminal.expect_exact("22")
+        terminal.expect_exact("> ")
+        terminal.send("\n")
+        assert process.end() == 0
 
 
 def test_doctor_tries_this_machine_and_verifies_a_journal(home: Path) -> None:
     """doctor tries home, journal and kernel; --verify finds a changed record by its number."""
-    import sqlite3
-
     found = json.loads(cave("doctor", "--json").stdout)
     states = {f["what"]: f["state"] for f in found}
     assert states["kernel"] == "ok"
@@ -267,18 +218,13 @@ def test_models_lists_the_operators_and_help_every_verb() -> None:
         assert f"  {verb} " in text
 
 
-def test_the_demo_is_told_once_at_a_terminal(home: Path) -> None:
+def test_the_demo_is_told_once_at_a_terminal(home: Path, forks: ForkServerContext) -> None:
     """Where stdout and stderr are one terminal, each cell stands there once; NO_COLOR is heard."""
-    import pexpect
-
-    told = pexpect.run(
-        shlex.join([*PROGRAM, "demo"]),
-        timeout=110,
-        encoding="utf-8",
-        env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
-    )
-    assert told.count("late = late.merge(") == 1
-    assert "\x1b" not in told
+    with at_terminal(forks, program("demo"), TERM="xterm", NO_COLOR="1") as (process, terminal):
+        terminal.expect(pexpect.EOF)
+        assert process.end() == 0
+    assert terminal.before.count("late = late.merge(") == 1
+    assert "\x1b" not in terminal.before
 
 
 LOOKS = ("show", "log", "vars")
@@ -290,51 +236,34 @@ for verb in {LOOKS}:
 """
 
 
-def test_at_a_terminal_lines_fit(desk: Path) -> None:
+def test_at_a_terminal_lines_fit(
+    desk: Path, forks: ForkServerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """show, log and vars cut their lines at the edge of a terminal, and leave them to a pipe."""
-    import pexpect
-
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
     cave("put", "w", "sales.csv")
-    told = pexpect.run(
-        shlex.join([sys.executable, "-c", LOOK_ALL]),
-        timeout=60,
-        encoding="utf-8",
-        dimensions=(24, 60),
-        env={k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}},
-    )
-    for verb, shown in zip(LOOKS, told.split("== ")[1:], strict=True):
+    with at_terminal(forks, LOOK_ALL, size=(24, 60)) as (_, terminal):
+        terminal.expect(pexpect.EOF)
+    for verb, shown in zip(LOOKS, terminal.before.split("== ")[1:], strict=True):
         assert shown.startswith(verb)
         assert max(map(len, shown.splitlines())) == 60
         assert max(map(len, cave(verb, "w").stdout.splitlines())) > 60
 
 
-def test_ctrl_c_ends_the_demo(home: Path) -> None:
+def test_ctrl_c_ends_the_demo(home: Path, forks: ForkServerContext) -> None:
     """Ctrl-C in a turn stops the story, not only the turn, and the session is deleted."""
-    import pexpect
-
-    demo = pexpect.spawn(
-        shlex.join([*PROGRAM, "demo"]),
-        timeout=60,
-        encoding="utf-8",
-        env={**os.environ, "TERM": "dumb"},
-    )
-    try:
-        demo.expect("turn 1")
-        demo.sendintr()
-        rest = demo.read()
-    finally:
-        demo.close(force=True)
-    assert demo.exitstatus == 130
-    assert "turn 3" not in rest
+    with at_terminal(forks, program("demo"), TERM="dumb") as (process, terminal):
+        terminal.expect("turn 1")
+        terminal.send("\x03")
+        terminal.expect(pexpect.EOF)
+        assert process.end() == 130
+    assert "turn 3" not in terminal.before
     assert json.loads(cave("ls", "--json").stdout) == []
 
 
 def test_show_says_when_the_kernel_is_gone(desk: Path) -> None:
     """show names a kernel whose process is gone as not running."""
-    import signal
-
-    import psutil
-
     cave("run", "g", "-", stdin="x = 1")
     pid = json.loads(cave("show", "g", "--json").stdout)["kernel"]["pid"]
     assert "not running" not in cave("show", "g").stdout

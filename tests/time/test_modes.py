@@ -12,11 +12,11 @@ import pytest
 import cave
 from cave.doctor import verify
 from cave.tending import QUIET
-from tests.crash.conftest import Host, forks, host, wait_until
+from tests.crash.conftest import Host, host, wait_until
 
 from ._kill import kill
 
-__all__ = ["forks", "host"]
+__all__ = ["host"]
 
 pytestmark = pytest.mark.usefixtures("sessions")
 
