@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copyreg
 import gc
+import hashlib
 import pickle
 import sys
 import types
@@ -22,8 +23,8 @@ from typing import Any
 from .. import kinds
 from ..byvalue import Sink
 from ..codec import uncollected
-from . import members, nans, natives, quiet, rules
-from .definitions import Definitions, findable
+from . import members, nans, natives, quiet, rules, singles
+from .definitions import Definitions
 from .frozen import MODULE
 from .lost import Lost, make_lost
 from .makers import (
@@ -32,7 +33,6 @@ from .makers import (
     definition,
     fill_container,
     fill_past,
-    of_module,
     preset,
 )
 
@@ -44,8 +44,6 @@ _RETRIES = 6
 _newobj = copyreg.__newobj__  # type: ignore[attr-defined]
 _EMPTY = ((), (None,), (None, None))
 _MAKES = (_newobj, natives.make_native)
-KEPT = frozenset({"random", "os", "matplotlib", "pandas", "numpy", "warnings", "logging", "sys"})
-"""Libraries whose own state is kept beside the namespace (see `hidden`)."""
 _WAYS = ("__reduce_ex__", "__reduce__", "__getstate__")
 _MORE_WAYS = ("__getnewargs__", "__getnewargs_ex__", "__setstate__")
 _OWN_WAYS = ("__getattr__", "__getattribute__", "__setattr__")
@@ -200,8 +198,8 @@ class Pickler(pickle.Pickler):
             self.libraries.add(library)
         found = rules.find(kind)
         ordinary = _way(kind)
-        if found is None and (singles := _singles(kind)):
-            return _single(singles, ordinary)
+        if found is None and (named := singles.of(kind)):
+            return singles.handler(named, ordinary)
         if found is None:
             return ordinary
         ruled = found
@@ -274,58 +272,6 @@ def _lost_before(pickler: Pickler, obj: Lost) -> Any:
     pickler.notes.append(note)
     pickler.losses.append((obj, note))
     return reduced
-
-
-def _singles(kind: type) -> dict[int, tuple[str, str]]:
-    """Objects of a library's type that the library itself has under a name, by id."""
-    name = kinds.module(kind)
-    if name in ("__main__", "builtins", "") or kinds.derives(kind, type):
-        return {}
-    spaces = {
-        module: found
-        for module in dict.fromkeys((name.partition(".")[0], name))
-        if type(found := getattr(sys.modules.get(module), "__dict__", None)) is dict
-    }
-    sizes = tuple(map(len, spaces.values()))
-    known = _known_singles.get(id(kind))
-    if known is None or known[0] is not kind or known[1] != sizes:
-        singles = {
-            id(value): (module, path)
-            for module, space in spaces.items()
-            for path, value in list(space.items())
-            if type(value) is kind
-        }
-        known = _known_singles[id(kind)] = kind, sizes, singles if findable(kind) else {}
-        if len(_known_singles) > _KINDS:
-            _known_singles.clear()
-    return known[2]
-
-
-_KINDS = 2000
-_known_singles: dict[int, tuple[type, tuple[int, ...], dict[int, tuple[str, str]]]] = {}
-
-
-def _single(
-    singles: dict[int, tuple[str, str]], ordinary: Callable[[Pickler, Any], Any]
-) -> Callable[[Pickler, Any], Any]:
-    """The object of a module is the module's; with what it holds only where that is kept."""
-
-    def handler(pickler: Pickler, obj: Any) -> Any:
-        reduced = ordinary(pickler, obj)
-        place = singles.get(id(obj))
-        if place is None or not isinstance(reduced, tuple):
-            return reduced
-        if getattr(sys.modules.get(place[0]), place[1], None) is not obj:
-            return reduced
-        library = place[0].partition(".")[0]
-        if library in KEPT or library in sys.stdlib_module_names:
-            pickler.from_library(place[0])
-            return of_module, place
-        if len(reduced) > 2 and any(part is not None for part in reduced[2:5]):
-            pickler.rebuilt(obj, f"a copy, no longer {'.'.join(place)} itself")
-        return reduced
-
-    return handler
 
 
 def _way(kind: type) -> Callable[[Pickler, Any], Any]:
@@ -579,6 +525,13 @@ def _deep() -> type[Pickler]:
     return deep.DeepPickler
 
 
+def _said(notes: list[Note]) -> bytes:
+    """What follows the pickle, where nobody reads it: that what is written alike and yet comes
+    back otherwise (a lock that is held, and a free one) makes another stream."""
+    said = [(n.name, n.path, n.type, n.reason) for n in notes if n.kind != "lost"]
+    return hashlib.sha256(repr(sorted(said)).encode()).digest()[:8] if said else b""
+
+
 def _finish(
     pickler: Pickler, file: Any, roots: Mapping[str, Any], named: Collection[int]
 ) -> Written:
@@ -589,6 +542,7 @@ def _finish(
         paths.locate(pickler.losses, pickler.notes, roots)
         for note in pickler.notes:
             note.name = note.name or pickler.root
+    file.extend(_said(pickler.notes))
     pickler.clear_memo()
     pickler.last = None
     shared = pickler.shared(file) + members.of(pickler.seen, named)

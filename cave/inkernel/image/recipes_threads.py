@@ -23,22 +23,24 @@ _HELD = "it was held; it comes back free"
 
 @rule("_thread.lock")
 def _lock(pickler: Pickler, obj: Any) -> Any:
-    if obj.locked():
-        pickler.rebuilt(obj, _HELD)
-    return make_lock, ()
+    if not obj.locked():
+        return make_lock, ()
+    pickler.rebuilt(obj, _HELD)
+    return make_lock, (True,)
 
 
 @frozen
-def make_lock() -> Any:
-    """A new lock, free."""
+def make_lock(_held: bool = False) -> Any:  # noqa: FBT002
+    """A new lock, free, whatever it was."""
     return threading.Lock()
 
 
 @rule("_thread.RLock", "threading._RLock")
 def _rlock(pickler: Pickler, obj: Any) -> Any:
-    if _rlock_held(obj):
-        pickler.rebuilt(obj, _HELD)
-    return make_rlock, ()
+    if not _rlock_held(obj):
+        return make_rlock, ()
+    pickler.rebuilt(obj, _HELD)
+    return make_rlock, (True,)
 
 
 def _rlock_held(obj: Any) -> bool:
@@ -49,8 +51,8 @@ def _rlock_held(obj: Any) -> bool:
 
 
 @frozen
-def make_rlock() -> Any:
-    """A new reentrant lock, free."""
+def make_rlock(_held: bool = False) -> Any:  # noqa: FBT002
+    """A new reentrant lock, free, whatever it was."""
     return threading.RLock()
 
 
