@@ -7,12 +7,13 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from cave.approval import Approval
-from cave.display import InDoubt
+from cave.display import InDoubt, leave
 from cave.display.waiting import Waiting
+from cave.errors import CellError
 from cave.events import ApprovalScope, Decision, Recovered
 from cave.replay import Plan
 from cave.session import AsyncSession
-from cave.turn import Effect
+from cave.turn import Cell, Effect, Turn
 
 T = TypeVar("T")
 
@@ -56,6 +57,25 @@ class Deciding:
     def deny(self, id: str | None = None, *, reason: str = "", via: str = "python") -> Approval:
         """Say no: to the one that waits, or to `id`; the operator is told `reason`."""
         return self._wait(self._inner.deny(id, reason=reason, via=via))
+
+    def _answered_here(self, result: object) -> bool:
+        """Ask the person who is here about what stopped; whether the work can go on now."""
+        match result:
+            case Turn(status="needs_approval"):
+                stopped = True
+            case Cell(error=CellError(name="ApprovalRequired")):
+                stopped = True
+            case _:
+                stopped = False
+        if not stopped or leave.place() == "nowhere":
+            return False
+        return leave.ask_here(self.approvals, self._said)
+
+    def _said(self, asked: Approval, yes: bool, via: str) -> None:  # noqa: FBT001  an answer
+        if yes:
+            self.approve(asked.id, via=via)
+        else:
+            self.deny(asked.id, via=via)
 
     # -- effects in doubt --------------------------------------------------------------------
 

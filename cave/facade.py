@@ -152,8 +152,13 @@ class Session(Deciding):
         `returns` names the variable whose object becomes `turn.value`; `on_event` gets every
         event, in this thread. Raises `OperatorError` when there is no model.
         """
-        return self._shown(
-            lambda listen: self._inner.ask(prompt, budget=budget, returns=returns, on_event=listen),
+        return self._gone_on_with(
+            self._shown(
+                lambda listen: self._inner.ask(
+                    prompt, budget=budget, returns=returns, on_event=listen
+                ),
+                on_event,
+            ),
             on_event,
         )
 
@@ -164,9 +169,20 @@ class Session(Deciding):
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
         """Go on with what was cut or waits; None when nothing does."""
+        return self._gone_on_with(self._resumed(budget, on_event), on_event)
+
+    def _resumed(
+        self, budget: Budget | None, on_event: Callable[[Event], None] | None
+    ) -> Turn | Cell | None:
         return self._shown(
             lambda listen: self._inner.resume(budget=budget, on_event=listen), on_event
         )
+
+    def _gone_on_with(self, result: T, on_event: Callable[[Event], None] | None) -> T:
+        """What comes of it when the person who is here approves what it waits for."""
+        while self._answered_here(result):
+            result = cast(T, self._resumed(None, on_event))
+        return result
 
     def _shown(
         self,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 import threading
 from typing import Any
 
 import pytest
 
 import cave
+from cave.display import leave
 from cave.skills import SkillContext
 from cave.testing import Finish, ScriptedOperator
+
+from ._cli import cave as command
 
 posted: list[Any] = []
 
@@ -174,3 +180,49 @@ def test_an_approver_of_the_users_own_answers(sessions: None) -> None:
     settled = [e for e in s.events() if e.type == "approval.settled"]
     assert [e.state for e in settled] == ["approved", "denied"]
     assert {e.via for e in settled} == {"approver"}
+
+
+def test_a_terminal_lists_and_answers_days_later(sessions: None) -> None:
+    """Nobody has the session open when it is answered; who opens it next goes on, after a
+    restore. The exit code says that it waits."""
+    steps = ScriptedOperator(["t = 1", "t += 1; r = post(t)", Finish("done")])
+    s = cave.open("q3", skills=[post], operator=steps)
+    assert s.ask("go").status == "needs_approval"
+    s.close()
+    listed = command("approvals")
+    assert "q3/a1  post(n=2)" in listed.stdout
+    assert "cave approve q3/a1" in listed.stdout
+    assert json.loads(command("approvals", "q3", "--json").stdout)[0]["arguments"] == {"n": "2"}
+    assert "cave approve q3/a1" in command("show", "q3").stdout
+    assert "waiting are q3/a1" in command("approve", "a7", code=2).stderr
+    assert "is not JSON" in command("approve", "a1", "--edit", "n=x", code=2).stderr
+    answered = json.loads(command("approve", "a1", "--json").stdout)
+    assert (answered["state"], answered["via"]) == ("approved", "terminal")
+    assert "waiting are none" in command("deny", "q3/a1", "--reason", "no", code=2).stderr
+    assert "nothing waits" in command("approvals").stderr
+    s = cave.open("q3", skills=[post], operator=steps)
+    turn = s.resume()
+    assert (turn.status, turn.answer, posted, s["r"]) == ("done", "done", [2], 3)
+
+
+def test_the_person_who_is_here_is_asked(
+    sessions: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a terminal a line answers and the turn goes on; an empty one leaves it waiting. A
+    notebook's buttons record it once."""
+    monkeypatch.setattr(leave, "place", lambda: "terminal")
+    operator = ScriptedOperator(["post(1)", "post(2)", Finish("done")])
+    s = cave.open("q3", skills=[post], operator=operator)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n\n"))
+    turn = s.ask("go")
+    assert (turn.status, posted) == ("needs_approval", [1])
+    assert "approve a2?" in capsys.readouterr().err
+    pressed: list[tuple[str, bool, str]] = []
+    box = leave.buttons(s.approvals[0], lambda *said: pressed.append((said[0].id, *said[1:])))
+    yes, _, told = box.children[1].children
+    yes.click()
+    assert (pressed, told.value) == ([("a2", True, "notebook")], "approved")
+    assert yes.disabled
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
+    turn = s.resume()
+    assert (turn.status, posted) == ("done", [1])

@@ -6,6 +6,7 @@ Text of a kernel is made harmless first: no escape sequence of a cell reaches th
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, TextIO
 
 from cave.display.safe import visible
@@ -162,6 +163,7 @@ def at_terminal(text: str, session: str) -> str:
     """Advice that names calls of Python, as what to type at a terminal."""
     longer = f"`cave resume {session} --steps ...`"
     text = text.replace("s.resume(budget=cave.Budget(steps=...))", longer)
+    text = re.sub(r"s\.(approve|deny)\('(\w+)'\)", rf"`cave \1 {session}/\2`", text)
     return text.replace("s.resume()", f"`cave resume {session}`")
 
 
