@@ -78,7 +78,7 @@ class Aftermath:
                 self._recovering = False
             return await self._again(kernel)
 
-    async def _gone_on_with(self, kernel: Kernel) -> Cell | None:
+    async def _resumed_cell(self, kernel: Kernel) -> Cell | None:
         """The cell that a person waits for, once all has run again; None when nothing was cut.
 
         Raises `SnapshotNotFound` when what was there before it is on no disk.
@@ -91,19 +91,20 @@ class Aftermath:
         return self._fold.cells[numbers[-1] if stopped is None else stopped]
 
     async def _again(self, kernel: Kernel) -> Recovered:
-        cut, ran = self._fold.cut, ()
-        if (n := cut.stopped) is not None:
-            first = replay.planned_stopped(self._fold, n)
+        stopped = self._fold.cut.stopped
+        if stopped is not None:
+            first = replay.planned_stopped(self._fold, stopped)
             if not first.waits:
-                await self._from_before(kernel, n)
-                ran = (n,)
-            if cut.stopped is not None:
-                why = f"cell {n}, which comes before it, has stopped"
-                left = tuple((m, why) for m in cut.cells)
-                return Recovered(cells=ran, left=left if ran else ((n, first.obstacle), *left))
+                await self._from_before(kernel, stopped)
+            if first.waits or self._fold.cut.stopped == stopped:
+                why = f"cell {stopped}, which comes before it, has stopped"
+                left = tuple((n, why) for n in self._fold.cut.cells)
+                if first.waits:
+                    return Recovered(cells=(), left=((stopped, first.obstacle), *left))
+                return Recovered(cells=(stopped,), left=left)
         wanted = await self._planned(asked=True)
         done = await replay.replay(self._work, self._broker, kernel, wanted)
-        return replace(done, cells=(*ran, *done.cells))
+        return done if stopped is None else replace(done, cells=(stopped, *done.cells))
 
     async def _from_before(self, kernel: Kernel, n: int) -> None:
         """Run a cell again, from the namespace of before it."""

@@ -50,7 +50,10 @@ class Conversation:
     async def _ready(self, *, news: bool) -> Kernel: ...
 
     @abstractmethod
-    async def _again(self, kernel: Kernel) -> Cell | None: ...
+    async def _resumed_cell(self, kernel: Kernel) -> Cell | None: ...
+
+    @abstractmethod
+    async def _go_on(self, kernel: Kernel, *, asked: bool = False) -> Kernel: ...
 
     @abstractmethod
     async def _keep_all(self) -> None: ...
@@ -167,7 +170,9 @@ class Conversation:
                 return waits
             again = None
             if turn is None or self._fold.cut.stopped is not None:
-                again = await self._again(kernel)
+                again = await self._resumed_cell(kernel)
+            else:
+                await self._go_on(kernel, asked=True)
             if turn is None:
                 cell = again or (self._fold.cells.get(running.cell) if running else None)
                 self._gone_on = cell if by_itself else None

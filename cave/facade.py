@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 from cave import config, home
 from cave.config import Options
 from cave.deciding import Deciding
+from cave.directing import Directing
 from cave.display.told import told
 from cave.display.waiting import Waiting
 from cave.errors import SessionBusy
@@ -69,7 +70,7 @@ def _tell(
         _say(f"cave: {name!r}: {text}")
 
 
-class Session(Deciding):
+class Session(Deciding, Directing):
     """A durable Python session; made by `cave.open(name)`.
 
     Calls from several threads queue. `with cave.open(name) as s:` closes it at the end.
@@ -168,7 +169,10 @@ class Session(Deciding):
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
-        """Go on with what was cut or waits; None when nothing does."""
+        """Run again the cells that `plan` tells of, and go on with a turn that was cut or waits.
+
+        Gives the turn or the cell; None when nothing was cut or waits.
+        """
         return self._gone_on_with(self._resumed(budget, on_event), on_event)
 
     def _resumed(

@@ -8,7 +8,7 @@ waits for a person, or that has died of its own second run, is left to a person.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cave.broker import Broker
 from cave.events import Inside, Recovered
@@ -35,6 +35,8 @@ class Planned(Shown):
     """Its effects, each with what becomes of it."""
     at: str = ""
     """Where in its midst it goes on; empty when it begins at its start."""
+    waits: bool = False
+    """Whether a person has to settle or approve something first."""
 
     def __str__(self) -> str:
         head = self.source.strip().split("\n", 1)[0][:60]
@@ -54,6 +56,8 @@ class Plan(Shown):
     cells: tuple[Planned, ...] = ()
     inside: int = 0
     """The cell in the midst of which it was taken; 0 for one between cells."""
+    stopped: int = 0
+    """The cell that stopped at what a person had to settle; 0 when none has."""
 
     @property
     def runs(self) -> tuple[int, ...]:
@@ -82,7 +86,9 @@ class Plan(Shown):
         begin = f"the namespace comes back as it was after cell {self.after}"
         if self.inside:
             begin = f"the namespace comes back as it was inside cell {self.inside}"
-        if not self.snapshot:
+        if self.stopped:
+            begin = f"the namespace goes back to before cell {self.stopped}, which had stopped"
+        elif not self.snapshot:
             begin = "there is no snapshot: the namespace begins empty"
         return "\n".join([begin, *map(str, self.cells)] if self.cells else [begin, _NOTHING])
 
@@ -101,6 +107,22 @@ def plan(history: History, *, asked: bool) -> Plan:
         cells=tuple(planned(history, n, asked=asked) for n in numbers),
         inside=at.inside.cell if at is not None and at.inside is not None else 0,
     )
+
+
+def with_stopped(wanted: Plan, history: History, n: int) -> Plan:
+    """The plan with the cell first that stopped at what a person had to settle."""
+    return replace(wanted, cells=(planned_stopped(history, n), *wanted.cells), stopped=n)
+
+
+def planned_stopped(history: History, n: int) -> Planned:
+    """What becomes of a cell that stopped."""
+    entries = history.ledger.of_cell(n)
+    why = next((_unsettled(entry) for entry in entries if entry.state == "in_doubt"), "")
+    asked = [approval for approval in history.approvals.pending if approval.cell == n]
+    if asked:
+        why = f"approval {asked[0].id} waits: a person has to answer it"
+    source = history.cells[n].source
+    return Planned(n, source, why, tuple(map(_becomes, entries)), waits=bool(why))
 
 
 def planned(history: History, n: int, *, asked: bool) -> Planned:
@@ -126,9 +148,7 @@ def _obstacle(history: History, cell: Cell, entries: Sequence[Entry], *, asked: 
         return reason
     for entry in entries:
         if entry.state == "in_doubt" or (entry.state == "begun" and _asks(entry)):
-            return (
-                f"effect {entry.id} ({entry.intent.skill}) is in doubt: a person has to settle it"
-            )
+            return _unsettled(entry)
         if entry.state == "given_up":
             return f"effect {entry.id} ({entry.intent.skill}) was given up"
     if asked:
@@ -152,6 +172,10 @@ def _unfit(history: History, cell: Cell) -> str:
     if cell.observed:
         return f"it touched the world outside of the ledger: {'; '.join(cell.observed[:5])}"
     return ""
+
+
+def _unsettled(entry: Entry) -> str:
+    return f"effect {entry.id} ({entry.intent.skill}) is in doubt: a person has to settle it"
 
 
 def _profile(history: History) -> str:

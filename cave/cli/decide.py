@@ -23,7 +23,8 @@ from cave.events import Decision
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def recover(ctx: click.Context, name: str, plan: bool, as_json: bool) -> None:
-    """Run again what a death has cut in session NAME, as far as that is safe."""
+    """Run the cells of session NAME again that a death has cut, or that stopped at what is
+    settled now, as --plan says. `cave resume` does the same, and goes on with a turn."""
     session = facade.reach(existing(name))
     wanted = session.plan()
     if as_json and plan:

@@ -143,7 +143,8 @@ def run(
 def resume(
     ctx: click.Context, name: str, model: str | None, steps: int | None, as_json: bool
 ) -> None:
-    """Go on with what was cut or waits in session NAME."""
+    """Go on with what was cut or waits in session NAME: cells, as `cave recover --plan` tells,
+    and a turn."""
     session = api.open(existing(name), operator=model)
     session.narration = sys.stderr
     ctx.exit(_finish(session.resume(budget=_budget(steps)), as_json=as_json))

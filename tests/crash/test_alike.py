@@ -123,8 +123,6 @@ def go_on(s: cave.Session, sources: list[str]) -> None:
             s.resume()
         if not s.in_doubt:
             break
-    if s.plan().runs:  # cells that had ended, with nothing in the ledger that vouches for them
-        s.recover()
     ran = [cell.source for cell in s.history if not unsent(cell)]
     assert ran == sources[: len(ran)]
     for source in sources[len(ran) :]:

@@ -169,8 +169,10 @@ def test_cells_that_no_snapshot_has_run_again_in_order(
     assert "n" not in s  # nothing confines cells here: what has no effects is left to a person
     (event,) = [e for e in s.events() if isinstance(e, Recovered)]
     assert (event.cells, [n for n, _ in event.left]) == ((1, 2), [3])
-    assert s.recover().cells == (3,)
-    assert s["n"] == 2
+    assert s.plan().runs == (3,)
+    cell = s.resume()
+    assert isinstance(cell, cave.Cell)
+    assert (cell.n, s.plan().runs, s["n"]) == (3, (), 2)
     assert len(world.rows()) == 2
     assert [(note.kind, note.name) for note in event.notes] == [("changed", "chance")]
     assert [cell.status for cell in s.history] == ["ok"] * 3
