@@ -572,6 +572,8 @@ class TurnFinished(Event):
     reason: str = ""
     """Why it did not end as `done`."""
     usage: Usage = Usage()
+    over: bool = False
+    """Whether it is not gone on with, although it did not end as `done`."""
 
 
 def types() -> dict[str, type[Event]]:

@@ -373,8 +373,12 @@ class History:
             self.turns[event.turn] = self.turn_of(self.turn, event)
             self.before[event.turn] = self.turn.before
             self.past[event.turn] = self.turn
-            self.waiting = self.turn if event.status not in _FINAL else None
+            over = event.over or event.status in _FINAL
+            self.waiting = None if over else self.turn
             self.turn = None
+        elif self.waiting is not None and self.waiting.n == event.turn and event.over:
+            self.turns[event.turn] = self.turn_of(self.waiting, event)
+            self.waiting = None
 
     def turn_of(self, turn: OpenTurn, event: TurnFinished) -> Turn:
         """The Turn that its events are."""

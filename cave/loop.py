@@ -52,11 +52,23 @@ PATIENCE = 5.0
 """Seconds that an operator which is given up has to let go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """How a turn ends that was steered from outside."""
+
+    status: TurnStatus
+    reason: str
+    over: bool = False
+
+
 @dataclass(slots=True)
 class Stop:
     """The wish of a person that what runs shall stop."""
 
     wished: asyncio.Event = field(default_factory=asyncio.Event)
+    """Now."""
+    halt: Halt | None = None
+    """The turn, after its step at the latest."""
 
     async def race(self, work: asyncio.Task[Reply]) -> Reply | None:
         """The result of `work`, or None when the wish came first (then it is cancelled)."""
@@ -88,6 +100,10 @@ class Work:
     """The catalogue of what cells may call, for the operator."""
     vet: Callable[[CellStarted], Awaitable[Fault | None]] | None = None
     """Says why a cell may not run, or not yet; None: it may."""
+    seen: Callable[[Cell], Awaitable[None]] | None = None
+    """Shows others a cell that has ended."""
+    rewrite: Callable[[str], Awaitable[tuple[str, str]]] | None = None
+    """Makes another answer of an answer, and says what went wrong with that."""
 
 
 async def run_cell(
@@ -171,6 +187,8 @@ async def _send(
     )
     failpoints.hit("cell.before_finish")
     await _end_cell(work, kernel, executed, started, wanted)
+    if work.seen is not None:
+        await work.seen(journal.history.cells[n])
     return journal.history.cells[n]
 
 
@@ -283,7 +301,7 @@ async def run_turn(
         if len(history.turn.steps) >= steps:
             reason = f"{steps} steps are spent; go on with s.resume(budget=cave.Budget(steps=...))"
             return await _finish(work, "over_budget", reason=reason)
-        if work.stop.wished.is_set():
+        if work.stop.wished.is_set() or work.stop.halt is not None:
             return await _interrupted(work)
         if (waits := await _unapproved(work)) is not None:
             return waits
@@ -375,7 +393,7 @@ async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished 
     assert turn is not None
     match reply.kind:
         case "finish":
-            return await _finish(work, "done", answer=clean(reply.text) or _last_text(work))
+            return await _answered(work, clean(reply.text) or _last_text(work))
         case "malformed":
             last = turn.steps[-MALFORMED_LIMIT:]
             if len(last) == MALFORMED_LIMIT and all(s.kind == "malformed" for s in last):
@@ -406,7 +424,16 @@ def _last_text(work: Work) -> str:
     return cells[-1].text if cells else ""
 
 
+async def _answered(work: Work, answer: str) -> TurnFinished:
+    reason = ""
+    if work.rewrite is not None:
+        answer, reason = await work.rewrite(answer)
+    return await _finish(work, "done", answer=clean(answer), reason=clean(reason))
+
+
 async def _interrupted(work: Work) -> TurnFinished:
+    if (halt := work.stop.halt) is not None:
+        return await _finish(work, halt.status, reason=halt.reason, over=halt.over)
     return await _finish(work, "interrupted", reason="interrupted; go on with s.resume()")
 
 
@@ -445,7 +472,7 @@ async def _make_durable(work: Work) -> None:
 
 
 async def _finish(
-    work: Work, status: TurnStatus, *, answer: str = "", reason: str = ""
+    work: Work, status: TurnStatus, *, answer: str = "", reason: str = "", over: bool = False
 ) -> TurnFinished:
     history = work.journal.history
     turn = history.turn
@@ -454,6 +481,8 @@ async def _finish(
     usage = sum((s.usage for s in turn.steps), Usage())
     cells = [history.cells[n] for n in turn.cells.values() if n in history.cells]
     usage += Usage(cells=len(cells), seconds=sum(c.seconds for c in cells))
-    event = TurnFinished(turn=turn.n, status=status, answer=answer, reason=reason, usage=usage)
+    event = TurnFinished(
+        turn=turn.n, status=status, answer=answer, reason=reason, usage=usage, over=over
+    )
     await work.journal.append(event, sync=work.sync, last=not work.more)
     return event

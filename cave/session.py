@@ -44,16 +44,17 @@ from cave.events import (
 from cave.history import History
 from cave.journal import Journal
 from cave.lineage import Lineage
+from cave.observing import Observing
 from cave.operations import Heard, Operations, carried
 from cave.policy.enforced import check_budget, check_policy
 from cave.policy.masking import Mask
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.record import Record
 from cave.recovery import KernelView, Supply
+from cave.steering import Steering
 from cave.tending import Tending
 from cave.travel import TimeTravel
 from cave.turn import Cell
-from cave.wishes import Interruption
 
 ADOPTION = 2.0
 """Seconds that `open` waits for the end of a cell whose host died; longer ones end later."""
@@ -61,14 +62,13 @@ ADOPTION = 2.0
 PUT = 0.05
 """Seconds that `put` and `del` wait for a snapshot; larger ones are finished in idle time."""
 
-POLL = 0.01
-"""Seconds between looks at a kernel that is being taken over."""
-
 RAISE: Any = object()
 """Stands for "no default given"."""
 
 
-class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Record):
+class AsyncSession(
+    Approving, Effects, Aftermath, Conversation, Steering, Observing, TimeTravel, Record
+):
     """Made by `cave.open_async(name)`; use it with `async with`."""
 
     def __init__(self, at: home.Home, name: str, options: Options) -> None:
@@ -96,6 +96,7 @@ class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Reco
         self._work = loop.Work(self._journal, supply)
         self._tending = Tending(self, self._lineage, history, self._spawn)
         self._begin_effects(owner)
+        self._begin_observing(history)
         self.apply(options)
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
@@ -244,6 +245,7 @@ class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Reco
         self, on_event: Callable[[Event], None] | None = None, *, light: bool = False
     ) -> AsyncIterator[bool]:
         self._check_open()
+        self._hooks.check()
         self._tending.put_off()
         async with self._journal.operation(wait=self._options.wait or 0, light=light) as news:
             self._check_open()
@@ -268,6 +270,7 @@ class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Reco
             self._adopt_later()
         self._tending.later()
         self._watch_answers()
+        await self._hooks.settled()
 
     def _check_open(self) -> None:
         if self._closed or self._pid != os.getpid():  # a forked child cannot use its sockets
@@ -452,46 +455,6 @@ class AsyncSession(Approving, Effects, Aftermath, Conversation, TimeTravel, Reco
         return VarTable(self._fold.lasting.of(rows))
 
     # -- the kernel --------------------------------------------------------------------------
-
-    async def interrupt(self, *, kill: bool = False) -> Interruption:
-        """Stop what runs: SIGINT, and after 10 seconds SIGKILL when `kill`.
-
-        Works from any process; needs no lease.
-        """
-        if self._journal.operating:
-            return await self._interrupt_own(kill=kill)
-        return await wishes.send(self.home.folder(self.name), self._interrupt_idle, kill=kill)
-
-    async def _interrupt_own(self, *, kill: bool) -> Interruption:
-        return await self._operations.stop(loop.stop_cell(self._work, kill=kill))
-
-    async def _give_up(self) -> None:
-        """Nobody waits any longer for what was begun."""
-        if self._journal.operating:
-            await self._interrupt_own(kill=False)
-
-    async def _interrupt_idle(self, *, kill: bool) -> Interruption:
-        """Nobody operates: a cell may still run in a kernel whose host died."""
-        async with self._journal.operation():
-            if self._fold.running is None:
-                return Interruption(stopped=True, message="nothing runs")
-        adoption = self._adopt_later()
-        while not adoption.done() and self._work.supply.kernel is None:
-            await asyncio.wait({adoption}, timeout=POLL)
-        return await self._interrupt_own(kill=kill)
-
-    async def _watch_wishes(self) -> None:
-        folder = self.home.folder(self.name)
-        while True:
-            await asyncio.sleep(wishes.POLL)
-            kill = wishes.taken(folder)
-            if kill is not None:
-                grant = self._spawn(self._grant(folder, kill=kill))
-                self._grants.add(grant)
-                grant.add_done_callback(self._grants.discard)
-
-    async def _grant(self, folder: Path, *, kill: bool) -> None:
-        wishes.answer(folder, await self._interrupt_own(kill=kill))
 
     @carried
     async def restart(self) -> tuple[Variable, ...]:

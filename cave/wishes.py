@@ -1,4 +1,4 @@
-"""The wish of one process that the work of another shall stop.
+"""The wish of one process that the work of another shall stop, now or after its step.
 
 The process that operates a session looks for the file `interrupt` in the session's folder;
 whoever wishes writes it and waits for the file `interrupted`, the answer. So an interrupt
@@ -13,6 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from cave.errors import SessionBusy
 
@@ -20,6 +21,18 @@ POLL = 0.2
 """Seconds between looks at the wish."""
 PATIENCE = 20.0
 """Seconds that a wish waits for its answer: the grace time of SIGINT and some more."""
+
+
+How = Literal["interrupt", "kill", "pause", "cancel", "hand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """That what runs shall stop: `interrupt` and `kill` a cell or a model's call, the others
+    a turn, after its step or (`cancel`) at once and for good."""
+
+    how: How = "interrupt"
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +52,15 @@ def _write(path: Path, value: object) -> None:
     temporary.replace(path)
 
 
-def taken(folder: Path) -> bool | None:
-    """Take the wish away: whether it wants to kill; None when there is none."""
+def taken(folder: Path) -> Wish | None:
+    """Take the wish away; None when there is none."""
     path = folder / "interrupt"
     try:
-        wish = json.loads(path.read_text(encoding="utf-8"))
+        wish: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         path.unlink()
     except FileNotFoundError:
         return None
-    return bool(wish.get("kill"))
+    return Wish(wish["how"], str(wish["reason"]))
 
 
 def answer(folder: Path, came: Interruption) -> None:
@@ -56,16 +69,16 @@ def answer(folder: Path, came: Interruption) -> None:
 
 
 async def send(
-    folder: Path, idle: Callable[..., Awaitable[Interruption]], *, kill: bool
+    folder: Path, idle: Callable[[Wish], Awaitable[Interruption]], wish: Wish
 ) -> Interruption:
     """Wish for a stop and wait for the answer; `idle` does it when nobody operates."""
     try:
-        return await idle(kill=kill)
+        return await idle(wish)
     except SessionBusy:
         pass
     reply = folder / "interrupted"
     reply.unlink(missing_ok=True)
-    _write(folder / "interrupt", {"kill": kill})
+    _write(folder / "interrupt", asdict(wish))
     for _ in range(int(PATIENCE / POLL)):
         await asyncio.sleep(POLL)
         if reply.exists():
