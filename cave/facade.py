@@ -169,7 +169,10 @@ class Session(Deciding, Directing):
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn | Cell | None:
-        """Go on with what was cut or waits; None when nothing does."""
+        """Run again the cells that `plan` tells of, and go on with a turn that was cut or waits.
+
+        Gives the turn or the cell; None when nothing was cut or waits.
+        """
         return self._gone_on_with(self._resumed(budget, on_event), on_event)
 
     def _resumed(
