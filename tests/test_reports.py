@@ -114,10 +114,11 @@ def test_input_is_refused_at_once() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_thirty_sessions_start_at_once_without_crosstalk() -> None:
-    """30 sessions opened at the same time each answer with their own name."""
+def test_sessions_start_at_once_without_crosstalk() -> None:
+    """Sessions opened at the same time each answer with their own name: 12, five times 30 when
+    CAVE_CRASH_ROUNDS is set."""
     for _ in range(5 if ROUNDS else 1):
-        names = [f"many-{i}" for i in range(30)]
+        names = [f"many-{i}" for i in range(30 if ROUNDS else 12)]
         said: dict[str, str] = {}
 
         def start(name: str, said: dict[str, str] = said) -> None:

@@ -41,7 +41,12 @@ class Host:
             self.root / "work",
             self.root / "run",
             number,
-            **{"confinement": Confinement() if CONFINED else None, **self.options, **options},
+            **{
+                "confinement": Confinement() if CONFINED else None,
+                "pending_after": None,  # most ask for no image: they prepare none
+                **self.options,
+                **options,
+            },
         )
 
     def start(self, number: int = 1, **options: Any) -> Kernel:

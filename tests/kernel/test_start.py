@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +80,33 @@ def test_no_port_is_open(host: Host) -> None:
     assert kernel.net_connections("inet") == []
 
 
-def test_cells_start_clean(make_host: Callable[..., Host]) -> None:
+@pytest.fixture(scope="module")
+def odd() -> Iterator[Host]:
+    """A kernel whose host ignores SIGINT, has much in its environment, and a long path."""
+    with tempfile.TemporaryDirectory(prefix="cave-test-") as folder:
+        host = Host(Path(folder), env={"EXTRA": "9"})
+        launched = host.launch()
+        deep = host.root.joinpath(*["a-rather-long-name"] * 8)
+        object.__setattr__(launched, "runtime", deep)
+        old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                for name in ("OPENAI_API_KEY", "PYTHONPATH", "CAVE_THING", "JPY_PARENT_PID"):
+                    patch.setenv(name, "7")
+                patch.setenv("PLAIN", "8")
+                host.kernels.append(host(start(launched)))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            signal.signal(signal.SIGINT, old)
+        try:
+            yield host
+        finally:
+            host.close()
+
+
+def test_cells_start_clean(odd: Host) -> None:
     """Nothing of ours shadows modules or is imported for nothing; the working folder counts."""
-    host = make_host()
-    host.start()
     source = (
         "import sys\n"
         "names = ('pandas', 'numpy', 'pyarrow', 'cave', 'debugpy')\n"
@@ -89,46 +114,35 @@ def test_cells_start_clean(make_host: Callable[..., Host]) -> None:
         "print([p for p in sys.path if p.endswith(('inkernel', '/cave'))])\n"
         "print('' in sys.path, __name__)"
     )
-    assert text(host.run(source)) == "[]\n[]\nTrue __main__\n"
+    assert text(odd.run(source)) == "[]\n[]\nTrue __main__\n"
 
 
-def test_the_environment_is_the_hosts_without_what_is_not_the_kernels_business(
-    make_host: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_is_the_hosts_without_what_is_not_the_kernels_business(odd: Host) -> None:
     """Keys, CAVE_* and Python's own variables do not reach cells; others and extras do."""
-    for name in ("OPENAI_API_KEY", "PYTHONPATH", "CAVE_THING", "JPY_PARENT_PID"):
-        monkeypatch.setenv(name, "7")
-    monkeypatch.setenv("PLAIN", "8")
-    host = make_host(env={"EXTRA": "9"})
-    host.start()
     source = (
         "import os\nnames = ('OPENAI_API_KEY', 'PYTHONPATH', 'CAVE_THING', 'JPY_PARENT_PID')\n"
         "print([n for n in names if n in os.environ], os.environ['PLAIN'], os.environ['EXTRA'])\n"
         "print(os.getcwd())"
     )
-    assert text(host.run(source)) == f"[] 8 9\n{(host.root / 'work').resolve()}\n"
+    assert text(odd.run(source)) == f"[] 8 9\n{(odd.root / 'work').resolve()}\n"
 
 
-def test_an_ignored_sigint_is_not_inherited(make_host: Callable[..., Host]) -> None:
+def test_an_ignored_sigint_is_not_inherited(odd: Host) -> None:
     """A host that ignores SIGINT (nohup, a task runner) still has kernels that can be stopped."""
-    import signal
+    assert odd.run("while True: pass", timeout=0.3).kept
 
-    host = make_host()
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        host.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        signal.signal(signal.SIGINT, old)
-    assert host.run("while True: pass", timeout=0.3).kept
+
+def test_a_long_runtime_path_is_replaced_by_a_short_one(odd: Host) -> None:
+    """Socket paths stay below the system's limit whatever the home is called."""
+    assert len(odd.kernel.record.base) < 100
+    assert text(odd.run("1 + 1")) == "2"
 
 
 def test_kernels_start_at_once(make_host: Callable[..., Host]) -> None:
-    """Kernels that one host starts together all come up, and each answers for itself; thirty
+    """Kernels that one host starts together all come up, and each answers for itself; more
     sessions do so in `test_reports.py`."""
     hosts = make_host()
-    numbers = range(int(os.environ.get("CAVE_TEST_KERNELS", "6")))
+    numbers = range(int(os.environ.get("CAVE_TEST_KERNELS", "3")))
     gate = asyncio.Semaphore(6)
 
     async def one(number: int) -> str:
@@ -228,18 +242,6 @@ def test_a_linked_runtime_folder_is_refused(make_host: Callable[..., Host]) -> N
     (host.root / "elsewhere").mkdir(mode=0o700)
     (host.root / "run").symlink_to(host.root / "elsewhere")
     assert "is no folder" in failure(host)
-
-
-def test_a_long_runtime_path_is_replaced_by_a_short_one(make_host: Callable[..., Host]) -> None:
-    """Socket paths stay below the system's limit whatever the home is called."""
-    host = make_host()
-    deep = host.root.joinpath(*["a-rather-long-name"] * 8)
-    launched = host.launch()
-    object.__setattr__(launched, "runtime", deep)
-    kernel = host(start(launched))
-    host.kernels.append(kernel)
-    assert len(kernel.record.base) < 100
-    assert text(host.run("1 + 1")) == "2"
 
 
 def test_an_old_ipykernel_is_named_with_the_cure(
