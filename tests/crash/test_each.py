@@ -105,3 +105,10 @@ def test_elsewhere_it_is_plain_iteration_and_says_so_once(session: cave.Session)
     assert "[2, 4] [6]" in text
     assert "else" not in text
     assert text.strip().endswith("2")
+
+
+def test_an_image_inside_a_cell_holds_what_one_between_cells_does(session: cave.Session) -> None:
+    """What the kernel itself changes while a cell runs (`input`) is no state of the session."""
+    session.run("import sys\nhidden = sys.modules['_cave_kernel.image.hidden']\nhere = 1")
+    inside = session.run("print(*hidden.capture())").raise_for_error().text.split()
+    assert inside == ["hidden:home", "hidden:random"]

@@ -288,7 +288,9 @@ class Builtins(Kind):
     name = "builtins"
     mutable = True
     _ours = frozenset({"_", "__", "___", "display", "get_ipython", "__IPYTHON__", "exit", "quit",
-                       "copyright", "credits", "license", "help", "__tracebackhide__"})  # fmt: skip
+                       "copyright", "credits", "license", "help", "__tracebackhide__",
+                       "input"})  # fmt: skip
+    """Those of the shell; `input` is put there for each cell, and is the kernel's while it runs."""
 
     def __init__(self) -> None:
         super().__init__()
