@@ -56,7 +56,10 @@ for thread in threads: thread.join()
 {p}side.sort()
 del thread, threads""",
     "{p}count += 1\n{p}log.append({p}count)",
-    "def {p}twin(x): return x, x\n{p}twice = {p}twin({p}count)\n{p}log.append(stamp('d{i}'))",
+    """\
+def {p}twin(x): return x, x
+{p}twice = {p}twin({p}count)
+{p}log += [stamp('d{i}'), await seal('{i}')]""",
 )
 """Kinds of cells; every list begins with the first, and its names begin with `p`."""
 NAMES = ("log", "same", "count", "array", "view", "by_name", "side", "twice")

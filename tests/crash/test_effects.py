@@ -32,8 +32,8 @@ FULL = bool(os.environ.get("CAVE_CRASH_ROUNDS"))
 POINTS = {
     "cell.before_send": world.KINDS,
     "cell.after_send": world.KINDS,
-    "effect.before_intent": ["pay", "mail", "text", "stamp"],
-    "effect.after_intent": ["pay", "mail", "text", "stamp"],
+    "effect.before_intent": ["pay", "mail", "text", "stamp", "seal"],
+    "effect.after_intent": ["pay", "mail", "text", "stamp", "seal"],
     "effect.before_call": ["pay", "mail", "text"],
     "effect.after_call": ["pay", "mail", "text", "price"],
     "effect.before_result": world.KINDS,
@@ -44,15 +44,24 @@ POINTS = {
     "snapshot.before_event": world.KINDS,
 }
 """Failpoints, and the skills whose calls pass them."""
+INSIDE = {"before": ["stamp", "seal"], "after": ["stamp", "seal"]}
+"""Moments of the run of a skill in the kernel: before and after it has touched the outside."""
 VICTIMS = ("host", "both", "kernel")
+PAUSED = "paused"
+"""A host that stands still until another one has taken over and gone on."""
+LEASE = 5.0
+"""Seconds for which its lease holds."""
+AWAITED = ("text", "seal")
 
 WORK = """
 from cave import failpoints
+from cave.store import SQLStore
 from tests.crash import world
+SQLStore.__init__.__kwdefaults__['lease_ttl'] = {ttl}
 s = cave.open('effects', skills=world.SKILLS)
 if 'log' not in s:
     s.run('log = []').raise_for_error()
-failpoints.arm({point!r}, {action!r})
+failpoints.arm({arm[0]!r}, {arm[1]!r}, after={arm[2]})
 cell = s.run({source!r})
 print('ended', cell.status)
 """
@@ -61,9 +70,10 @@ SOURCE = "item = {item!r}\nlog.append({call}(item))\nlog.append('after ' + item)
 
 def rounds() -> list[tuple[str, str, str]]:
     """Point, kind of skill and victim of each round: all of them, or each point a time or two."""
+    points, victims = POINTS | INSIDE, (*VICTIMS, PAUSED)
     everything = [
         (point, kind, victim)
-        for (point, kinds), victim in itertools.product(POINTS.items(), VICTIMS)
+        for (point, kinds), victim in itertools.product(points.items(), victims)
         for kind in kinds
     ]
     chance = random.Random(SEED)
@@ -71,9 +81,10 @@ def rounds() -> list[tuple[str, str, str]]:
         chance.shuffle(everything)
         return everything
     chosen = []
-    for point, kinds in POINTS.items():
+    for point, kinds in points.items():
         chosen.append((point, chance.choice(kinds), chance.choice(VICTIMS)))
-    return chosen
+    point, kind, _ = chosen[0]
+    return [(point, kind, PAUSED), *chosen[1:]]
 
 
 @pytest.mark.timeout(600 if not FULL else 6000)
@@ -88,30 +99,49 @@ def test_effects_happen_once_wherever_it_dies(
     for n, (point, kind, victim) in enumerate(rounds()):
         item = f"{n}"
         print(n, point, kind, victim)
-        source = SOURCE.format(item=item, call="await text" if kind == "text" else kind)
-        die_at(host, point, victim, source)
-        s = cave.open("effects", skills=world.SKILLS)
+        source = SOURCE.format(item=item, call=f"await {kind}" if kind in AWAITED else kind)
+        paused = die_at(host, point, victim, source)
+        s = cave.open("effects", skills=world.SKILLS, wait=60)
         go_on(s, source)
+        if paused is not None:
+            paused.send(signal.SIGCONT)
+            assert paused.end(120, keep=True) != -signal.SIGKILL
         expected += [f"{kind} {item}", f"after {item}"]
         assert s["log"] == expected, (point, kind, victim)
         once(s)
         portal().call(facade.leave_all())
 
 
-def die_at(host: Callable[..., Host], point: str, victim: str, source: str) -> None:
-    """One host works until the point is hit, and then what is to die dies."""
-    action = "stop" if victim == "kernel" else "kill"
-    worker = host(WORK.format(point=point, action=action, source=source))
-    if victim == "kernel":
+def die_at(host: Callable[..., Host], point: str, victim: str, source: str) -> Host | None:
+    """One host works until the point is hit, and then what is to die dies; gives it paused."""
+    inside = point in INSIDE
+    action = "kill" if victim in {"host", "both"} and not inside else "stop"
+    arm = ("cell.before_send", action, 10**9) if inside else (point, action, 1)
+    hold = Path(f"{os.environ['WORLD']}.{point}")
+    if inside:
+        hold.touch()
+    ttl = LEASE if victim == PAUSED else 30.0
+    worker = host(WORK.format(arm=arm, source=source, ttl=ttl))
+    here = Path(f"{hold}_here")
+    if inside:
+        wait_until(lambda: worker.ended or here.exists())
+    elif action == "stop":
         wait_until(lambda: worker.ended or stopped(worker.pid))
-        assert not worker.ended, f"{point} was not hit: {worker.rest()}"
     else:
         assert worker.end(keep=True) == -signal.SIGKILL, f"{point} was not hit: {worker.rest()}"
-    if victim != "host":
+    if inside or action == "stop":
+        assert not worker.ended, f"{point} was not hit: {worker.rest()}"
+        worker.send(signal.SIGSTOP)
+    if victim in {"host", "both"} and inside:
+        worker.kill()
+    if victim in {"kernel", "both"}:
         os.kill(kernel_pid(), signal.SIGKILL)
+    for file in (hold, here):
+        file.unlink(missing_ok=True)
     if victim == "kernel":
         worker.send(signal.SIGCONT)
         assert worker.end(keep=True) == 0, worker.rest()
+    return worker if victim == PAUSED else None
 
 
 def stopped(pid: int) -> bool:

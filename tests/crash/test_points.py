@@ -1,8 +1,8 @@
 """Which test covers which point of failure, and for which kinds of skill.
 
-Kinds: `retry` (same key again), `probe`, `ask` (a person), `kernel` (runs beside the objects, a
-person is asked), `read`. The tables are checked: a test that is named here exists, and every
-failpoint of the code is armed somewhere.
+Kinds: `retry` (same key again), `probe`, `ask` (a person; async), `read`; and beside the objects
+`kernel` (a person is asked) and `async` (same key again). The tables are checked: a test that is
+named here exists, and every failpoint of the code is armed somewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import world
 
 TESTS = Path(__file__).parents[1]
 
-ALL = "retry probe ask kernel read"
+ALL = "retry probe ask kernel async read"
 WHEREVER = "crash/test_effects.py::test_effects_happen_once_wherever_it_dies"
 ALIKE = "crash/test_alike.py::test_killed_sessions_end_as_those_left_alone"
 OWNERS = "crash/test_ledger.py::test_killed_owners_do_everything_once"
@@ -30,9 +30,9 @@ COVERED: dict[str, tuple[str, tuple[str, ...]]] = {
     "2 after the model's reply, before it is journaled": ("", (HOST,)),
     "3 after the cell is journaled, before it is sent": (ALL, (WHEREVER, HOST)),
     "4 at the cell's start": (ALL, (WHEREVER,)),
-    "5 before the intent": ("retry probe ask kernel", (WHEREVER, OWNERS)),
-    "6 after the intent, before the call": ("retry probe ask kernel", (WHEREVER, OWNERS)),
-    "7 in the call": ("retry probe ask", (WHEREVER, SLOW, PAUSED)),
+    "5 before the intent": ("retry probe ask kernel async", (WHEREVER, OWNERS)),
+    "6 after the intent, before the call": ("retry probe ask kernel async", (WHEREVER, OWNERS)),
+    "7 in the call": ("retry probe ask kernel async", (WHEREVER, SLOW, PAUSED)),
     "8 after the call, before the result": (ALL, (WHEREVER, OWNERS)),
     "9 after the result, before the kernel has it": (ALL, (WHEREVER, OWNERS)),
     "10 between two calls of a cell": (ALL, (ALIKE, OWNERS)),
