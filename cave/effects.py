@@ -20,6 +20,8 @@ from cave.ledger import Entry
 from cave.lineage import Lineage
 from cave.loop import Work
 from cave.operations import Operations, carried
+from cave.policy.masking import Mask
+from cave.policy.veil import Veil
 from cave.ports import Declared, Holder, Kernel
 from cave.skills import Registry, Skill, SkillContext, skill
 from cave.skills.discovery import discover
@@ -51,6 +53,7 @@ class Effects:
     _fold: History
     _work: Work
     _lineage: Lineage
+    _mask: Mask
 
     def _begin_effects(self, owner: Holder) -> None:
         self._registry = Registry()
@@ -71,6 +74,7 @@ class Effects:
             kernel=lambda: self._work.supply.number,
             encode=values.encode,
             reserve=Reserve(self.home.path / "reserve"),
+            veil=lambda: self._mask.veil,
         )
         codec = broker.Codec(
             values.encode, lambda value: values.decode(value, name="arguments"), values.digest
@@ -280,8 +284,10 @@ class Effects:
         assert given is not None
         return broker.Undoing(
             broker.compensation(owner.undo or entry.first.undo, self._known_skill),
-            await asyncio.to_thread(read_value, given, self.home),
-            None if value is None else await asyncio.to_thread(read_value, value, self.home),
+            await asyncio.to_thread(read_value, given, self.home, self._mask.veil),
+            None
+            if value is None
+            else await asyncio.to_thread(read_value, value, self.home, self._mask.veil),
             broker.NoCell(tell),
         )
 
@@ -297,12 +303,12 @@ class Effects:
             encoded = values.encode(result)
         except NotPortable as error:
             raise ConfigError(f"result={result!r:.80} cannot be kept: {error}") from error
-        return await broker.store(encoded, self.home.blobs)
+        return await broker.store(encoded, self.home.blobs, self._mask.veil)
 
 
-def read_value(stored: StoredValue, home: Home) -> Any:
+def read_value(stored: StoredValue, home: Home, veil: Veil | None = None) -> Any:
     """The object of what a skill gave; None for what only a kernel may read."""
-    encoded = broker.load(stored, home.blobs)
+    encoded = broker.load(stored, home.blobs, veil)
     return values.decode(encoded, name="result") if encoded.kind == "safe" else None
 
 

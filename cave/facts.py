@@ -161,6 +161,8 @@ class StoredValue:
     data: str = ""
     """All of them in base64, while they are few; else they are in `blob`."""
     blob: str = ""
+    secrets: tuple[str, ...] = ()
+    """The variables of the environment whose values have stand-ins in them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ need.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from cave.ports import Kernel
 from cave.saving import Saving, notes_of
 
 if TYPE_CHECKING:
+    from cave.policy.masking import Mask
     from cave.snapshot import Manifest, Plan
 
 DISTRUST = 3
@@ -138,13 +140,18 @@ class Lineage(Saving):
         versions = target.versions(kernel.facts.python, await kernel.versions(target.packages))
         plan = await self._planned(target, live)
         later = self._later(target, failures) if failures else ()
+        files: list[int] = []
         try:
             if reason == "asked" and plan.damaged:
                 raise _damaged(target.id, plan.damaged)
             load = self._wanted(plan, deadly, [n for n in later if n.kind == "lost"])
+            if self.mask is not None:
+                load, files = await asyncio.to_thread(_with_secrets, self.mask, plan, load)
             found = await kernel.restore(load, lease=self.journal.lease)
         finally:
             plan.close()
+            for file in files:
+                os.close(file)
         notes = [*notes_of(target), *load.lost, *found, *later]
         event = Restored(
             snapshot=target.id,
@@ -271,6 +278,25 @@ class Lineage(Saving):
             if inside is None
             else (f"inside cell {inside.cell}, before {inside}; s.resume() goes on there")
         )
+
+
+def _with_secrets(mask: Mask, plan: Plan, load: Load) -> tuple[Load, list[int]]:
+    """What is loaded, with the secrets that its groups refer to; what needs one that is not
+    to be had is lost."""
+    groups = {group.id: group for group in plan.target.groups}
+    types = {v.name: v.type for v in plan.target.variables}
+    made, files = mask.veil.load(load, {id: group.notes for id, group in groups.items()})
+    there = {group.id for group in made.groups}
+    gone = {g.id for g in load.groups if g.id not in there}
+    if any(groups[id].definitions for id in gone):
+        spread = [g for g in made.groups if groups[g.id].uses]
+        why = "it needs definitions of the session that hold a secret"
+        lost = [Note("lost", n, "unknown", why) for g in spread for n in g.names]
+        kept = tuple(g for g in made.groups if g not in spread)
+        made = replace(made, groups=kept, lost=(*made.lost, *lost))
+    named = [n if n.type != "unknown" else replace(n, type=types.get(n.name, "object"))
+             for n in made.lost]  # fmt: skip
+    return replace(made, lost=tuple(named)), files
 
 
 def _why(failures: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from cave.journal import Journal
 from cave.ports import Capture, Kernel, Wanted
 
 if TYPE_CHECKING:
+    from cave.policy.masking import Mask
     from cave.snapshot import Manifest, Snapshots
 
 SOON = 2.0
@@ -70,6 +71,8 @@ class Saving:
     """Automatic snapshots that are kept whole."""
     tracking: str = ""
     """How the kernel that gave the last image knows which memory changed."""
+    mask: Mask | None = None
+    """What keeps secrets out of snapshots."""
     _store: Snapshots | None = None
     _mended: bool = False
     _manifests: dict[str, Manifest] = field(default_factory=dict)
@@ -265,10 +268,13 @@ class Saving:
         """Write an image; a small file need not be on disk then, and is in the manifest."""
         await self.mend()
         base = None if image.base is None else await self.manifest(image.base)
+        veil = None if self.mask is None else self.mask.veil
+        name = name if self.mask is None else self.mask.text(name)
 
         def write() -> Manifest:
+            types = {variable.name: variable.type for variable in variables}
             return self.store.write(
-                image,
+                image if veil is None else veil.image(image, types),
                 base=base,
                 cell=cell,
                 at=self.journal.clock.now(),
@@ -284,6 +290,7 @@ class Saving:
     ) -> SnapshotCommitted | None:
         """Make a snapshot of an image that a kernel left behind, or kept inside a cell."""
         lasting, clock = self.journal.history.lasting, self.journal.clock
+        inside = inside if self.mask is None else self.mask.value(inside)
         given: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
         given.set_result(replace(image, id=_new_id(lasting.last_cell)))
         cell, variables = lasting.last_cell, inside.variables if inside else None

@@ -86,13 +86,14 @@ class AsyncSession(
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
         from cave.store import this_process
 
-        history = History(at.text, lambda stored: read_value(stored, at))
+        history = History(at.text, lambda stored: read_value(stored, at, self._mask.veil))
         owner = this_process()
         self._journal = Journal(at.store, self.name, owner, history, at.clock)
-        self._journal.mask = self._mask = Mask()
+        self._journal.mask = self._mask = Mask(key=lambda: at.key)
         self._fold = history
         self._lineage = Lineage(self._journal, lambda: at.snapshots(self.name))
         supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
+        self._lineage.mask = self._mask
         self._work = loop.Work(self._journal, supply)
         self._tending = Tending(self, self._lineage, history, self._spawn)
         self._begin_effects(owner)
@@ -117,6 +118,7 @@ class AsyncSession(
         if merged.policy is not None:
             self._mask.take(merged.policy.secrets)
         self._options, self._settings = merged, settings
+            self._mask.kept = merged.policy.keep_secrets == "reference"
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python
@@ -429,7 +431,10 @@ class AsyncSession(
         """The namespace as dill writes it; and names left out, with the reason."""
         async with self._operation() as news:
             kernel = await self._ready(news=news)
-            return await kernel.dill(lease=self._journal.lease)
+            data, left_out = await kernel.dill(lease=self._journal.lease)
+        hidden, secrets = await asyncio.to_thread(self._mask.veil.hide, data)
+        masked = {f"the value of {name}": "it is a secret" for name in sorted(secrets)}
+        return bytes(hidden) if secrets else data, {**left_out, **masked}
 
     @carried
     async def delete(self, *names: str) -> None:
@@ -452,7 +457,7 @@ class AsyncSession(
         except SessionBusy:
             await self._journal.refresh()
             rows = tuple(self._fold.variables.values())
-        return VarTable(self._fold.lasting.of(rows))
+        return VarTable(self._mask.value(tuple(self._fold.lasting.of(rows))))
 
     # -- the kernel --------------------------------------------------------------------------
 

@@ -63,11 +63,14 @@ class Pen:
         kernel: Callable[[], int],
         encode: Callable[[Any], Encoded],
         reserve: Reserve | None = None,
+        veil: Callable[[], storing.Veil | None] = lambda: None,
     ) -> None:
         self.journal = journal
         self.blobs = blobs
         self.owner = owner
         self.kernel = kernel
+        self.veil = veil
+        """What keeps secrets out of what is stored."""
         self._encode = encode
         self._reserve = reserve
         self._owed: list[Event] = []
@@ -151,8 +154,16 @@ class Pen:
         """An intent with what its compensation will need."""
         if not work.terms.undo or work.entry is not None:
             return intent
-        given = await storing.store(self._encode(dict(work.call.arguments)), self.blobs)
+        given = await self.keep(self._encode(dict(work.call.arguments)))
         return replace(intent, given=given, undo=work.terms.undo)
+
+    async def keep(self, value: Encoded) -> StoredValue:
+        """Store a value of a skill, without the secrets in it. Raises `StoreError`."""
+        return await storing.store(value, self.blobs, self.veil())
+
+    async def fetch(self, stored: StoredValue) -> Encoded:
+        """What was kept, with its secrets. Raises `StoreError`."""
+        return await asyncio.to_thread(storing.load, stored, self.blobs, self.veil())
 
     def _new_id(self) -> str:
         self._given = max(self._given, self.journal.history.ledger.newest) + 1
@@ -261,7 +272,7 @@ class Pen:
         if value is None:
             return None, None
         try:
-            return await self._with_reserve(lambda: storing.store(value, self.blobs)), None
+            return await self._with_reserve(lambda: self.keep(value)), None
         except StoreError as error:
             told = (
                 f"{name} was done, and what it gave ({value.size:,} bytes) is lost: {_short(error)}"

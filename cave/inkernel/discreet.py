@@ -36,9 +36,16 @@ SHAPES = (
         r"[A-Za-z0-9+/=\s\\\-]",
     ),
     Shape("api key", rf"{_APART}sk-[A-Za-z0-9_\-]{{16,4000}}", ("sk-",), r"[A-Za-z0-9_\-]"),
-    Shape("aws key", rf"{_APART}A(?:KI|SI)A[A-Z0-9]{{16}}(?![A-Z0-9])", ("AKIA", "ASIA"), r"[A-Z0-9]"),
+    Shape(
+        "aws key", rf"{_APART}A(?:KI|SI)A[A-Z0-9]{{16}}(?![A-Z0-9])", ("AKIA", "ASIA"), r"[A-Z0-9]"
+    ),
     Shape("google key", rf"{_APART}AIza[A-Za-z0-9_\-]{{30,1000}}", ("AIza",), r"[A-Za-z0-9_\-]"),
-    Shape("github token", rf"{_APART}gh[pousr]_[A-Za-z0-9]{{20,1000}}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9_]"),
+    Shape(
+        "github token",
+        rf"{_APART}gh[pousr]_[A-Za-z0-9]{{20,1000}}",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        r"[A-Za-z0-9_]",
+    ),
     Shape(
         "github access token",
         rf"{_APART}github_pat_[A-Za-z0-9_]{{20,1000}}",
@@ -46,7 +53,12 @@ SHAPES = (
         r"[A-Za-z0-9_]",
     ),
     Shape("hugging face token", rf"{_APART}hf_[A-Za-z0-9]{{20,1000}}", ("hf_",), r"[A-Za-z0-9]"),
-    Shape("slack token", rf"{_APART}xox[abprs]-[A-Za-z0-9\-]{{10,1000}}", ("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"[A-Za-z0-9\-]"),
+    Shape(
+        "slack token",
+        rf"{_APART}xox[abprs]-[A-Za-z0-9\-]{{10,1000}}",
+        ("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"),
+        r"[A-Za-z0-9\-]",
+    ),
     Shape(
         "jwt",
         rf"{_APART}eyJ[A-Za-z0-9_\-]{{8,1000}}\.[A-Za-z0-9_\-]{{8,2000}}\.[A-Za-z0-9_\-]{{8,1000}}",

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from cave.policy.budget import Budget
     from cave.policy.rules import Policy
 
-_OF_POLICIES = ("secrets", "allow_modules")
-_OF_BUDGETS = ("tokens", "usd", "seconds")
+_OF_POLICIES = ("allow_modules",)
 _PROFILES = ("open", "confined")
 
 

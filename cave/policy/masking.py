@@ -12,7 +12,7 @@ import codecs
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from cave.events import (
     TextDelta,
 )
 from cave.policy.redaction import Masker, Redactor
+from cave.policy.veil import BEFORE, Veil
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
@@ -47,12 +48,21 @@ class Mask:
     """Masks what leaves one session. `names` are variables of this process's environment."""
 
     def __init__(
-        self, names: Sequence[str] = (), *, environ: Mapping[str, str] = os.environ
+        self,
+        names: Sequence[str] = (),
+        *,
+        environ: Mapping[str, str] = os.environ,
+        key: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self.redactor = Redactor()
         self._environ = environ
+        self._key = key
         self._names: tuple[str, ...] = ()
-        self._known: set[tuple[str, str]] = set()
+        self._now: dict[str, str] = {}
+        self._known: dict[tuple[str, str], None] = {}
+        self.kept = True
+        """Whether variables that hold a secret come back with it."""
+        self._veil: Veil | None = None
         self._cells: dict[int, dict[str, Masker]] = {}
         """By cell: the streams as they are journaled."""
         self._shown: dict[tuple[str, int, str], Masker] = {}
@@ -65,20 +75,28 @@ class Mask:
         Raises `ConfigError` for a value that is too short to be told apart.
         """
         self._names = tuple(dict.fromkeys((*self._names, *names)))
-        for name in self._names:
-            value = self._environ.get(name, "")
+        now = {name: self._environ.get(name, "") for name in self._names}
+        for name, value in now.items():
             if value and (name, value) not in self._known:
                 self.redactor.add(name, value)
-                self._known.add((name, value))
+                self._known[name, value] = None
+        if now != self._now:
+            self._now, self._veil = now, None
 
     def look(self) -> None:
         """Take in values that have changed in the environment. Raises `ConfigError`."""
         self.take()
 
     @property
-    def values(self) -> dict[str, str]:
-        """What the variables hold now, by name."""
-        return {name: self._environ[name] for name in self._names if self._environ.get(name)}
+    def veil(self) -> Veil:
+        """For values that have to come back as they were."""
+        if self._veil is None or self._veil.kept != self.kept:
+            values = {
+                name if self._now[name] == value else name + BEFORE: value
+                for name, value in self._known
+            }
+            self._veil = Veil(self._key, values, self.kept)
+        return self._veil
 
     # -- whole values ------------------------------------------------------------------------
 

@@ -54,23 +54,43 @@ PATTERNS: Mapping[str, Pattern] = {
 
 def forms(value: str) -> set[str]:
     """The ways in which a text may carry `value`."""
+    return {text for text in _written(value).values() if len(text) >= SHORTEST}
+
+
+def encodings(value: str) -> dict[str, bytes]:
+    """The ways in which bytes may carry it, each under a name of its own."""
+    found = {name: text.encode("utf-8", "surrogatepass") for name, text in _written(value).items()}
+    for wide in ("utf-16-le", "utf-32-le"):
+        found[wide] = value.encode(wide, "surrogatepass")
+    return {name: there for name, there in found.items() if len(there) >= SHORTEST}
+
+
+def _written(value: str) -> dict[str, str]:
     data = value.encode("utf-8", "surrogatepass")
-    quoted = {quote(data, safe=""), quote(data), quote_plus(data)}
-    escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    written = {repr(value)[1:-1], repr(data)[2:-1]}
-    hexed = {data.hex(), data.hex().upper()}
-    lower = {re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), text) for text in quoted}
-    found = {value, *quoted, *lower, *escaped, *written, *hexed, *_in_base64(data)}
-    return {text for text in found if len(text) >= SHORTEST}
+    quoted = {"quoted": quote(data, safe=""), "path": quote(data), "form": quote_plus(data)}
+    return {
+        "plain": value,
+        **quoted,
+        **{f"{n} lower": re.sub(r"%[0-9A-F]{2}", lambda m: m[0].lower(), t)
+           for n, t in quoted.items()},
+        "json": json.dumps(value)[1:-1],
+        "json letters": json.dumps(value, ensure_ascii=False)[1:-1],
+        "repr": repr(value)[1:-1],
+        "repr of bytes": repr(data)[2:-1],
+        "hex": data.hex(),
+        "hex upper": data.hex().upper(),
+        **dict(_in_base64(data)),
+    }  # fmt: skip
 
 
-def _in_base64(data: bytes) -> Iterator[str]:
+def _in_base64(data: bytes) -> Iterator[tuple[str, str]]:
     """The letters that are the same whatever stands before and behind, at each alignment."""
     for shift in range(3):
         whole = base64.b64encode(bytes(shift) + data).decode().rstrip("=")
         first = (0, 2, 3)[shift]  # letters that bits of what is before reach into
         last = (shift + len(data)) * 8 // 6
-        yield from (whole[first:last], whole[first:last].translate(_URLSAFE))
+        yield f"base64 {shift}", whole[first:last]
+        yield f"base64 {shift} urlsafe", whole[first:last].translate(_URLSAFE)
 
 
 _URLSAFE = str.maketrans("+/", "-_")

@@ -20,6 +20,7 @@ from cave.errors import ConfigError
 
 Profile = Literal["open", "confined", "vetted", "remote"]
 Confinement = Literal["degrade", "require"]
+KeepSecrets = Literal["reference", "never"]
 Decision = Literal["allow", "ask", "deny"]
 Tier = Literal["none", "read", "write"]
 
@@ -204,7 +205,11 @@ class Policy:
     env: tuple[str, ...] = ()
     """Names of variables of the host's environment that cells see."""
     secrets: tuple[str, ...] = ()
-    """Names of variables whose values are masked wherever they come out."""
+    """Names of variables of the host's environment whose values are masked wherever they come
+    out: output, errors, journal, exports, prompts, snapshots."""
+    keep_secrets: KeepSecrets = "reference"
+    """What snapshots keep of them: that a value comes from the environment (`reference`), or
+    nothing (`never`: the variables that hold one are lost with their kernel)."""
     allow_modules: tuple[str, ...] | None = None
     """Of `vetted`: what cells may import; None means the usual modules of data work."""
     cell_timeout: float | None = None
@@ -222,6 +227,7 @@ class Policy:
         network: Sequence[str] = (),
         env: Sequence[str] = (),
         secrets: Sequence[str] = (),
+        keep_secrets: KeepSecrets = "reference",
         allow_modules: Sequence[str] | None = None,
         cell_timeout: float | None = None,
         rules: Sequence[Rule | Mapping[str, Any]] = (),
@@ -236,6 +242,7 @@ class Policy:
             "network": _hosts(network),
             "env": _variables("env", env),
             "secrets": _variables("secrets", secrets),
+            "keep_secrets": _choice("keep_secrets", keep_secrets, get_args(KeepSecrets)),
             "allow_modules": None if allow_modules is None else _modules(allow_modules),
             "cell_timeout": cell_timeout,
             "rules": tuple(_rule(rule) for rule in _several("rules", rules)),

@@ -34,7 +34,7 @@ class Sieve:
                 tables[n, int(codes[2 * n]) << 8 | int(codes[2 * n + 1])] = True
         self._tables: NDArray[np.bool_] = tables
 
-    def places(self, text: str) -> Iterator[int]:
+    def places(self, text: str | bytes) -> Iterator[int]:
         """Where to look, in order."""
         for start in range(0, len(text), BLOCK):
             codes = _codes(text[start : start + BLOCK + HEAD - 1])
@@ -53,8 +53,10 @@ class Sieve:
         return hits
 
 
-def _codes(text: str) -> NDArray[np.uint8]:
+def _codes(text: str | bytes) -> NDArray[np.uint8]:
     """One byte for each character: those beyond Latin-1 are all the same one."""
     import numpy as np
 
-    return np.frombuffer(text.encode("latin-1", "replace"), dtype=np.uint8)
+    return np.frombuffer(
+        text if isinstance(text, bytes) else text.encode("latin-1", "replace"), dtype=np.uint8
+    )
