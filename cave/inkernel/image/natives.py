@@ -30,6 +30,7 @@ def has_own_ways(kind: type) -> bool:
         type(_new(kind)) is types.FunctionType
         or _inherits_state(kind)
         or (speaks is not None and not findable(kind))
+        or (_is_pythons(speaks) and _meant(kind, speaks, "__new__", "__init__") is not None)
     )
 
 
@@ -52,16 +53,17 @@ def reduced(obj: Any, found: Any) -> Any:
         if base is not None:
             found = make_native, (kind, base, found[1], True), *found[2:]
         if speaks is not None and kinds.library(speaks) in sys.stdlib_module_names:
-            return _with_attributes(obj, found)
+            return found if base is None and findable(kind) else _with_attributes(obj, found)
     return found
 
 
 def _with_attributes(obj: Any, found: Any) -> Any:
-    """With attributes that a class of the session adds, where a base says nothing of them."""
+    """With attributes that a class adds, where a base says nothing of them."""
     own = kinds.attributes(obj)
-    if not own or len(found) > 2 or findable(type(obj)):
+    if not own or any(part is not None for part in found[2:3]):
         return found
-    return *found, own, None, None, fill_past
+    items, pairs = (*found[3:5], None, None)[:2]
+    return *found[:2], own, items, pairs, fill_past
 
 
 @frozen
@@ -82,14 +84,26 @@ def _speaks(kind: type, *names: str) -> type | None:
 
 
 def _meant(kind: type, speaks: type | None, *names: str) -> type | None:
-    """The class whose constructor is meant, where a class of the session below it has another."""
+    """The class whose constructor is meant, where one below it has another: a class of the
+    session, or one of a library below a type of Python's own that speaks for itself alone."""
     meant = None
     if speaks is not None:
-        bases = kinds.mro(kind)
+        bases, alone = kinds.mro(kind), _is_pythons(speaks)
         for at, base in enumerate(bases[: bases.index(speaks)]):
-            if any(name in kinds.space(base) for name in names) and not findable(base):
+            own = [found for name in names if (found := kinds.space(base).get(name)) is not None]
+            if own and (not findable(base) or (alone and type(own[-1]) is types.FunctionType)):
                 meant = bases[at + 1]
     return meant
+
+
+def _is_pythons(speaks: type | None) -> bool:
+    """Whether it is a type of Python's own, written in C."""
+    if speaks is None or kinds.library(speaks) not in sys.stdlib_module_names:
+        return False
+    return not any(
+        type(kinds.space(speaks).get(name)) is types.FunctionType
+        for name in ("__reduce_ex__", "__reduce__", "__getnewargs_ex__", "__getnewargs__")
+    )
 
 
 def _refuses(kind: type, count: int) -> bool:
