@@ -92,8 +92,8 @@ class AsyncSession(
         self._journal.mask = self._mask = Mask(key=lambda: at.key)
         self._fold = history
         self._lineage = Lineage(self._journal, lambda: at.snapshots(self.name))
-        supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
         self._lineage.mask = self._mask
+        supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
         self._work = loop.Work(self._journal, supply)
         self._tending = Tending(self, self._lineage, history, self._spawn)
         self._begin_effects(owner)
@@ -117,8 +117,8 @@ class AsyncSession(
         )
         if merged.policy is not None:
             self._mask.take(merged.policy.secrets)
-        self._options, self._settings = merged, settings
             self._mask.kept = merged.policy.keep_secrets == "reference"
+        self._options, self._settings = merged, settings
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cave.policy.rules import Policy
 
 _OF_POLICIES = ("allow_modules",)
+_OF_BUDGETS = ("tokens", "usd", "seconds")
 _PROFILES = ("open", "confined")
 
 
