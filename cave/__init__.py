@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from cave.facade import Session, approvals, delete, open, open_async, sessions
+    from cave.observing import Inspection
     from cave.policy import Budget, Policy
     from cave.report import Diff, RestoreReport, Snapshot
     from cave.resources import persistent, resource
@@ -88,6 +89,7 @@ _HOMES = {
     ),
     "each": ("each",),
     "facade": ("Session", "approvals", "delete", "open", "open_async", "sessions"),
+    "observing": ("Inspection",),
     "policy": ("Budget", "Policy"),
     "resources": ("persistent", "resource"),
     "report": ("Diff", "RestoreReport", "Snapshot"),
@@ -115,6 +117,7 @@ __all__ = [
     "Divergence",
     "Effect",
     "EffectInDoubt",
+    "Inspection",
     "JournalCorrupt",
     "KernelDied",
     "KernelStartError",

@@ -159,7 +159,7 @@ class Observing:
         """Decorator: have a function (also a coroutine function) called with every event of a
         type, in their order, beside the work; what it raises tears nothing."""
         if not _is_event(kind):
-            raise ConfigError(f"{kind!r} is no type of event; write @s.on(cave.CellFinished)")
+            raise ConfigError(f"{kind!r} is no type of event; write @s.on(cave.events.CellFinished)")
 
         def register(function: F) -> F:
             _check(function, "what hears events")

@@ -49,6 +49,7 @@ def test_the_python_of_the_readme_runs(desk: Path, capsys: pytest.CaptureFixture
     assert "south" in out
     assert names["top"].index[0] == "south"  # type: ignore[attr-defined]
     assert (desk / "story.ipynb").is_file()
+    assert re.search(r"^cell \d+ ok$", out, re.MULTILINE)
 
 
 def test_the_commands_of_the_readme_run(desk: Path) -> None:
