@@ -356,7 +356,7 @@ _KNOWN = ("name", "version", "effect", "runs", *_SETTINGS)
 
 
 def _errors(value: Any) -> tuple[type[BaseException], ...]:
-    kinds = (value,) if isinstance(value, type) else tuple(value)
+    kinds = tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
     for kind in kinds:
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             raise _Wrong("transient", kind, "a class of exceptions such as ConnectionError")
@@ -364,7 +364,7 @@ def _errors(value: Any) -> tuple[type[BaseException], ...]:
 
 
 def _outputs(value: Any) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else tuple(value)
+    names = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(name, str) and name for name in names):
         raise _Wrong("outputs", value, "names, such as ('matched', 'unmatched')")
     return names

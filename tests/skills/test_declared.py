@@ -160,6 +160,7 @@ def test_async_generators_end_with_their_value() -> None:
         ({"retries": True}, "retries is True"),
         ({"timeout": 0}, "timeout is 0"),
         ({"transient": ["ConnectionError"]}, "transient is 'ConnectionError'"),
+        ({"transient": 5}, "transient is 5, not a class of exceptions"),
         ({"undo": 3}, "undo is 3"),
         ({"inputs": ["x"]}, "inputs is \\['x'\\]"),
         ({"inputs": {"y": int}}, "parameter 'y': inputs= names it"),
