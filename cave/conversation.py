@@ -18,9 +18,8 @@ from cave.journal import Journal
 from cave.operations import carried
 from cave.operators import missing, resolve
 from cave.policy import Budget
-from cave.policy.budget import DEFAULT_STEPS
-from cave.policy.enforced import check_budget
 from cave.ports import Kernel, Operator
+from cave.spending import Spending, raised
 from cave.turn import Cell, Turn
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class Conversation:
     _journal: Journal
     _fold: History
     _work: loop.Work
+    _spending: Spending
     _gone_on: Turn | Cell | None = None
     """What went on by itself when it was approved, and was given to nobody yet."""
 
@@ -90,7 +90,6 @@ class Conversation:
             raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
         if returns is not None and not bindable(returns):
             raise ConfigError(f"returns={returns!r} is not the name of a variable")
-        check_budget(budget)
         operator = self._require_operator()
         self._work.skills = await self._catalogue()
         async with self._operation(on_event) as news:
@@ -102,10 +101,19 @@ class Conversation:
             await self._keep_all()
             failpoints.hit("turn.before_row")
             started = TurnStarted(
-                turn=self._fold.next_turn, prompt=clean(prompt), operator=operator.name
+                turn=self._fold.next_turn,
+                prompt=clean(prompt),
+                operator=operator.name,
+                limits=None if budget is None else budget.limits,
             )
             await self._journal.append(started)
             return await self._turn(operator, budget, returns)
+
+    def _raise_session(self, budget: Budget | None) -> None:
+        """What stopped at the session's budget goes on when that is raised."""
+        paused = self._fold.paused
+        if budget is not None and paused is not None and paused.budget == "session":
+            self._options = replace(self._options, budget=budget.over(self._options.budget))
 
     async def _supersede(self, turn: int) -> None:
         await self._journal.append(
@@ -116,12 +124,9 @@ class Conversation:
         self, operator: Operator, budget: Budget | None, returns: str | None = None
     ) -> Turn:
         self._work.more = returns is not None or self._settings.persistence == "snapshot"
-        limits = [b.steps for b in (budget, self._options.budget) if b and b.steps]
+        await self._spending.begin(budget, self._options.budget)
         ended = await loop.run_turn(
-            self._work,
-            operator,
-            steps=min(limits, default=DEFAULT_STEPS),
-            timeout=self._cell_timeout,
+            self._work, operator, self._spending, timeout=self._cell_timeout
         )
         turn = self._fold.turns[ended.turn]
         if returns is not None and turn.status == "done":
@@ -148,7 +153,6 @@ class Conversation:
 
         None when nothing waits.
         """
-        check_budget(budget)
         return await self._resume(budget, on_event)
 
     @carried
@@ -180,7 +184,10 @@ class Conversation:
             operator = self._require_operator()
             self._work.skills = await self._catalogue()
             if self._fold.turn is None:
-                await self._journal.append(TurnResumed(turn=turn.n, operator=operator.name))
+                self._raise_session(budget)
+                limits = None if budget is None else raised(turn.limits, budget)
+                resumed = TurnResumed(turn=turn.n, operator=operator.name, limits=limits)
+                await self._journal.append(resumed)
             ended = await self._turn(operator, budget)
             self._gone_on = ended if by_itself else None
             return ended

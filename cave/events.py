@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self, TypeVar
 
 from cave.facts import (
+    Amount as Amount,
     Delta as Delta,
     Fault as Fault,
     Inside as Inside,
@@ -164,6 +165,8 @@ class TurnStarted(Event):
     turn: int
     prompt: str
     operator: str = ""
+    limits: Amount | None = None
+    """What the turn may spend, in whole units; -1 where there is no limit."""
 
 
 @_event
@@ -173,6 +176,8 @@ class TurnResumed(Event):
 
     turn: int
     operator: str = ""
+    limits: Amount | None = None
+    """What it may spend from now on in all; None: as before."""
 
 
 @_event

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 POINTS: dict[str, str] = {
     "turn.before_row": "before a turn is journaled",
     "step.before_row": "after the operator's reply, before it is journaled",
+    "step.before_settle": "after the operator's reply is journaled, before its cost is settled",
     "cell.before_send": "after a cell is journaled, before it is sent",
     "cell.after_send": "after a cell is sent",
     "cell.before_finish": "after a cell ended, before its end is journaled",

@@ -15,6 +15,7 @@ from cave.approval import Approvals
 from cave.cut import Cut
 from cave.errors import CellError
 from cave.events import (
+    BudgetPaused,
     CellFinished,
     CellResumed,
     CellStarted,
@@ -46,6 +47,7 @@ from cave.events import (
     ValuesPut,
     Variable,
 )
+from cave.facts import Amount
 from cave.lasting import Lasting
 from cave.ledger import Ledger
 from cave.turn import Cell, Effect, Step, Turn, ended
@@ -76,6 +78,8 @@ class OpenTurn:
     deleted, kernels that ended, output that came late."""
     variables: tuple[Variable, ...] = ()
     """The namespace as it was when the turn began."""
+    limits: Amount | None = None
+    """What it may spend."""
     calls: int = 0
     """How often the operator was asked: a step cut off by a death is asked for again."""
     replied: list[int] = field(default_factory=list)
@@ -128,6 +132,8 @@ class History:
         self.waiting: OpenTurn | None = None
         """The last turn, when it ended without an answer and can go on."""
         self.foreign = False
+        self.paused: BudgetPaused | None = None
+        """The limit at which the turn stopped last, until it goes on."""
         self.resumed: Inside | None = None
         """Where the cell that runs went on from, when that is not its start."""
         self.cut = Cut()
@@ -214,6 +220,11 @@ class History:
                 self._turn_started(event)
             case TurnResumed() if self.waiting is not None:
                 self._turn_resumed(self.waiting)
+                self.paused = None
+                if self.turn is not None and event.limits is not None:
+                    self.turn.limits = event.limits
+            case BudgetPaused():
+                self.paused = event
             case StepStarted() if self.turn is not None:
                 self.turn.asked = event.step
                 self.turn.calls += 1
@@ -358,8 +369,13 @@ class History:
     def _turn_started(self, event: TurnStarted) -> None:
         before, self._between, self.waiting = tuple(self._between), [], None
         self.turn = OpenTurn(
-            event.turn, event.prompt, before=before, variables=tuple(self.variables.values())
+            event.turn,
+            event.prompt,
+            before=before,
+            variables=tuple(self.variables.values()),
+            limits=event.limits,
         )
+        self.paused = None
 
     def _turn_resumed(self, turn: OpenTurn) -> None:
         self.turn, self.waiting = turn, None

@@ -38,6 +38,7 @@ from cave.history import History
 from cave.journal import Journal
 from cave.ports import Begin, Executed, Kernel, Operator, Reply, View, Wanted
 from cave.recovery import Supply, death_fault, names, never_sent
+from cave.spending import Grant, Refused, Spending
 from cave.turn import Cell
 from cave.wishes import Interruption
 
@@ -288,57 +289,77 @@ async def _log_stop(
 
 
 async def run_turn(
-    work: Work, operator: Operator, *, steps: int, timeout: float | None = None
+    work: Work, operator: Operator, spending: Spending, *, timeout: float | None = None
 ) -> TurnFinished:
     """Go on with the open turn of the journal until it ends or waits.
 
-    `steps` bounds the operator's calls in the whole turn. Raises `OperatorError` when the
-    provider fails for good; the turn is journaled as failed then and can be resumed.
+    `spending` says what it may cost. Raises `OperatorError` when the provider fails for good;
+    the turn is journaled as failed then and can be resumed.
     """
     history = work.journal.history
     assert history.turn is not None
     while True:
-        if len(history.turn.steps) >= steps:
-            reason = f"{steps} steps are spent; go on with s.resume(budget=cave.Budget(steps=...))"
-            return await _finish(work, "over_budget", reason=reason)
         if work.stop.wished.is_set() or work.stop.halt is not None:
             return await _interrupted(work)
         if (waits := await _unapproved(work)) is not None:
             return waits
         if work.supply.kernel is None:  # its successor comes first: the operator is told of it
             await work.supply.ready(news=False)
+        granted = await spending.call(operator, lambda: _view(work, operator))
+        if isinstance(granted, Refused):
+            return await _paused(work, granted)
         try:
-            reply = await _ask(work, operator)
+            reply = await _ask(work, operator, spending, granted)
+        except TimeoutError:
+            return await _paused(work, spending.late())
         except OperatorError as error:
             await _finish(work, "failed", reason=str(error))
             raise
         if reply is None:
             return await _interrupted(work)
-        ended = await _act(work, reply, timeout)
+        ended = await _act(work, reply, spending, timeout)
         if ended is not None:
             return ended
 
 
-async def _ask(work: Work, operator: Operator) -> Reply | None:
-    """One call of the operator, journaled; None when it was interrupted."""
+async def _paused(work: Work, refused: Refused) -> TurnFinished:
+    await work.journal.append(refused.paused)
+    return await _finish(work, "over_budget", reason=refused.reason)
+
+
+def _view(work: Work, operator: Operator) -> View:
+    """What the operator sees now."""
+    journal = work.journal
+    context = getattr(operator, "context_tokens", None)
+    view = stream.view(journal.history, context_tokens=context, skills=work.skills)
+    if journal.mask is not None:  # older records may hold what is a secret since
+        view = journal.mask.value(view)
+    return view
+
+
+async def _ask(work: Work, operator: Operator, spending: Spending, granted: Grant) -> Reply | None:
+    """One call of the operator, journaled; None when it was interrupted.
+
+    Raises `TimeoutError` when the seconds of the budget are over.
+    """
     journal = work.journal
     turn = journal.history.turn
     assert turn is not None
     step = turn.asked + 1
     await journal.append(StepStarted(turn=turn.n, step=step))
-    context = getattr(operator, "context_tokens", None)
-    view = stream.view(journal.history, context_tokens=context, skills=work.skills)
-    if journal.mask is not None:  # older records may hold what is a secret since
-        view = journal.mask.value(view)
+    view = replace(_view(work, operator), max_tokens=granted.max_tokens)
 
     def on_text(text: str) -> None:
         journal.publish(TextDelta(turn=turn.n, step=step, text=text))
 
     began = journal.clock.monotonic()
-    reply = await work.stop.race(asyncio.ensure_future(_next(operator, view, on_text)))
+    async with asyncio.timeout(granted.seconds):
+        reply = await work.stop.race(asyncio.ensure_future(_next(operator, view, on_text)))
     if reply is None:
         return None
-    spent = reply.usage + Usage(seconds=journal.clock.monotonic() - began)
+    person = getattr(operator, "is_person", False)  # waiting for people is no work
+    seconds = 0.0 if person else journal.clock.monotonic() - began
+    spent = reply.usage + Usage(seconds=seconds)
     failpoints.hit("step.before_row")
     await journal.append(
         StepReplied(
@@ -352,6 +373,8 @@ async def _ask(work: Work, operator: Operator) -> Reply | None:
             usage=spent,
         )
     )
+    failpoints.hit("step.before_settle")
+    await spending.called(granted, spent)
     return reply
 
 
@@ -387,7 +410,9 @@ def _is_reply(reply: object) -> bool:
     )
 
 
-async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished | None:
+async def _act(
+    work: Work, reply: Reply, spending: Spending, timeout: float | None
+) -> TurnFinished | None:
     """Do what the reply says; the end of the turn when it is one."""
     turn = work.journal.history.turn
     assert turn is not None
@@ -410,11 +435,16 @@ async def _act(work: Work, reply: Reply, timeout: float | None) -> TurnFinished 
                 origin="operator",
                 turn=turn.n,
                 step=turn.asked,
-                timeout=timeout,
+                timeout=_shorter(timeout, await spending.seconds_left()),
             )
+            await spending.ran(cell.n, cell.seconds)
             if cell.status == "interrupted":
                 return await _interrupted(work)
             return await _in_doubt(work) or await _unapproved(work)
+
+
+def _shorter(one: float | None, other: float | None) -> float | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _last_text(work: Work) -> str:

@@ -88,6 +88,8 @@ class SessionInfo:
     """Who operates it now; None when nobody does."""
     since: float
     """When that operation began (Unix seconds), 0 without a holder."""
+    uid: str = ""
+    """Unlike that of any other session, also of one that had the name before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +556,8 @@ class View:
     """The namespace as facts, for operators that are functions."""
     error: Fault | None = None
     """The fault of the last cell of this turn, if it had one."""
+    max_tokens: int | None = None
+    """The most that a budget leaves for the reply; None leaves it to the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,7 +574,12 @@ class Reply:
 
 
 class Operator(Protocol):
-    """Who decides the next cell."""
+    """Who decides the next cell.
+
+    For budgets it may have `price(usage)` (US dollars, or None) or be `free`, and have
+    `max_tokens` (of a reply), `heeds_max_tokens` (whether it heeds the view's),
+    `prompt_tokens(view)`, and `is_person` (whom to wait for is no work).
+    """
 
     @property
     def name(self) -> str:

@@ -46,11 +46,12 @@ from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.observing import Observing
 from cave.operations import Heard, Operations, carried
-from cave.policy.enforced import check_budget, check_policy
+from cave.policy.enforced import check_policy
 from cave.policy.masking import Mask
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
 from cave.record import Record
 from cave.recovery import KernelView, Supply
+from cave.spending import Spending
 from cave.steering import Steering
 from cave.tending import Tending
 from cave.travel import TimeTravel
@@ -95,6 +96,7 @@ class AsyncSession(
         self._lineage.mask = self._mask
         supply = Supply(self._journal, self._kernels, at.blobs, self._lineage)
         self._work = loop.Work(self._journal, supply)
+        self._spending = Spending(self._journal)
         self._tending = Tending(self, self._lineage, history, self._spawn)
         self._begin_effects(owner)
         self._begin_observing(history)
@@ -110,7 +112,6 @@ class AsyncSession(
         """Use new options from the next operation on. Raises `ConfigError`."""
         merged = options.over(self._options)
         check_policy(merged.policy)
-        check_budget(merged.budget)
         settings = config.Settings.load(
             persistence=merged.persistence,
             profile=merged.policy.profile if merged.policy else None,

@@ -21,6 +21,8 @@ from cave.lineage import Lineage
 from cave.operations import carried
 from cave.ports import Kernel
 from cave.report import Diff, RestoreReport, Snapshot
+from cave.shared import NO_LIMITS
+from cave.spending import uid_of
 
 if TYPE_CHECKING:
     from cave.loop import Work
@@ -234,6 +236,8 @@ class TimeTravel:
         )
         async with self._journal.operation():
             await self._journal.append(opened, first, sync=True)
+        above, own = [await uid_of(self.home.store, name) for name in (parent, self.name)]
+        await self.home.store.limit(own, NO_LIMITS, parent=above)  # it spends from that too
 
     async def _sow(self, kernel: Kernel, seed: Path) -> None:
         """Begin with the variables of a file that dill wrote."""

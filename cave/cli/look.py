@@ -8,14 +8,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 import cave as api
-from cave import artefacts, config, home
+from cave import artefacts, config, facade, home
 from cave.cli import columns, counted, narrate
 from cave.display.tables import VarTable, fitted
 from cave.display.terminal import at_terminal
@@ -23,6 +23,8 @@ from cave.events import Event
 from cave.history import History
 from cave.portal import portal
 from cave.ports import SessionInfo
+from cave.shared import Account
+from cave.spending import spent_of
 
 FOLLOW = 0.3
 """Seconds between looks at the journal of `cave log -f`."""
@@ -146,12 +148,31 @@ def show(name: str, as_json: bool) -> None:
         "variables": jsonable(list(history.lasting.of(history.variables.values()))),
         "lost": jsonable(history.lost),
         "usage": jsonable(history.usage),
+        "approvals": jsonable(list(facade.reach(name).approvals)),
+        "budgets": jsonable(accounts(row.uid or name)),
         "workdir": str(home.at().workdir(name)),
     }
     if as_json:
         click.echo(json.dumps(facts))
     else:
         click.echo(fitted("\n".join(_shown(name, row, history)), columns()))
+
+
+def accounts(uid: str) -> Sequence[Account]:
+    """The budget of a session and those above it."""
+    return portal().call(home.at().store.accounts(uid))
+
+
+def _budgets(row: SessionInfo, history: History) -> list[str]:
+    """What is spent of each limit: of the session, then of those that it was forked from."""
+    above = history.opened.forked_from if history.opened is not None else ""
+    found = accounts(row.uid or row.name)
+    names = ["", f" of {above!r}", *(" above that" for _ in found[2:])]
+    return [
+        f"{used} spent{name}"
+        for account, name in zip(found, names, strict=False)
+        for used in spent_of(account)
+    ]
 
 
 def _runs(pid: int) -> bool:
@@ -181,8 +202,13 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
         f"spent     {counted(usage.model_calls, 'model call')}, {tokens}{estimate}, {usd}",
         f"folder    {home.at().workdir(name)}",
     ]
+    lines += [f"budget    {told}" for told in _budgets(row, history)]
     if history.running:
         lines.append(f"running   cell {history.running.cell}")
+    lines += [
+        f"approve   {a.what}: type `cave approve {name}/{a.id}` or `cave deny {name}/{a.id}`"
+        for a in facade.reach(name).approvals
+    ]
     if history.pending:
         reason = at_terminal(history.pending.reason, name)
         lines.append(f"waits     turn {history.pending.n}: {reason}")

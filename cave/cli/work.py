@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,28 @@ def _finish(result: Turn | Cell | None, *, as_json: bool = False) -> int:
             return 0
 
 
-def _budget(steps: int | None) -> api.Budget | None:
-    return api.Budget(steps=steps) if steps is not None else None
+def _limits(what: str) -> Callable[[Any], Any]:
+    """Options of a budget; the verb has them as one argument, `budget`."""
+    options = (
+        click.option("--steps", type=int, help=f"Most calls of the model in {what}."),
+        click.option("--tokens", type=int, help=f"Most tokens in {what}."),
+        click.option("--usd", type=float, help=f"Most US dollars in {what}."),
+        click.option("--seconds", type=float, help=f"Most seconds of work in {what}."),
+    )
+
+    def decorate(verb: Callable[..., Any]) -> Any:
+        @functools.wraps(verb)
+        def limited(*args: Any, **given: Any) -> Any:
+            limits = {name: given.pop(name) for name in ("steps", "tokens", "usd", "seconds")}
+            known = {name: value for name, value in limits.items() if value is not None}
+            return verb(*args, budget=api.Budget(**known) if known else None, **given)
+
+        made: Any = limited
+        for option in reversed(options):
+            made = option(made)
+        return made
+
+    return decorate
 
 
 @click.command()
@@ -53,7 +75,7 @@ def _budget(steps: int | None) -> api.Budget | None:
     "--data", "files", multiple=True, metavar="FILE|VAR=FILE", help="Put a file in first."
 )
 @click.option("--model", help="As in `cave models`: anthropic, openai:MODEL@URL, llama:FILE, ...")
-@click.option("--steps", type=int, help="Most calls of the model in this turn.")
+@_limits("this turn")
 @click.option("--returns", metavar="VAR", help="Print this variable after the answer.")
 @click.option("--wait", type=float, help="Seconds to wait while another process works.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
@@ -64,7 +86,7 @@ def ask(
     prompt: str | None,
     files: tuple[str, ...],
     model: str | None,
-    steps: int | None,
+    budget: api.Budget | None,
     returns: str | None,
     wait: float | None,
     as_json: bool,
@@ -79,16 +101,16 @@ def ask(
         if not prompt:
             raise click.UsageError("give a PROMPT, pipe one in, or run it in a terminal")
     if prompt is None:
-        _loop(session, steps)
+        _loop(session, budget)
         return
-    turn = session.ask(prompt, budget=_budget(steps), returns=returns)
+    turn = session.ask(prompt, budget=budget, returns=returns)
     code = _finish(turn, as_json=as_json)
     if returns and turn.ok and not turn.reason and not as_json:
         click.echo(str(turn.value))
     ctx.exit(code)
 
 
-def _loop(session: api.Session, steps: int | None) -> None:
+def _loop(session: api.Session, budget: api.Budget | None) -> None:
     narrate(f"session {session.name!r}; an empty line or Ctrl-D ends")
     while True:
         try:
@@ -98,7 +120,7 @@ def _loop(session: api.Session, steps: int | None) -> None:
         if not prompt:
             return
         try:
-            _finish(session.ask(prompt, budget=_budget(steps)))
+            _finish(session.ask(prompt, budget=budget))
         except OperatorError as error:
             narrate(f"cave: {error}")
 
@@ -137,17 +159,17 @@ def run(
 @click.command()
 @click.argument("name")
 @click.option("--model", help="The model to go on with.")
-@click.option("--steps", type=int, help="Most calls of the model in the whole turn.")
+@_limits("the whole turn")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn or cell as JSON.")
 @click.pass_context
 def resume(
-    ctx: click.Context, name: str, model: str | None, steps: int | None, as_json: bool
+    ctx: click.Context, name: str, model: str | None, budget: api.Budget | None, as_json: bool
 ) -> None:
     """Go on with what was cut or waits in session NAME: cells, as `cave recover --plan` tells,
     and a turn."""
     session = api.open(existing(name), operator=model)
     session.narration = sys.stderr
-    ctx.exit(_finish(session.resume(budget=_budget(steps)), as_json=as_json))
+    ctx.exit(_finish(session.resume(budget=budget), as_json=as_json))
 
 
 @click.command()

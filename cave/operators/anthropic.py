@@ -61,6 +61,17 @@ class AnthropicOperator:
     def name(self) -> str:
         return f"anthropic:{self.model}"
 
+    heeds_max_tokens = True
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a reply."""
+        return self._max_tokens
+
+    def price(self, usage: Usage) -> float | None:
+        """US dollars for these tokens; None where the price is not known."""
+        return prices.usd(usage, self.model, "anthropic")
+
     async def next(self, view: View, on_text: Callable[[str], None]) -> Reply:
         client = await self._opened()
         from anthropic import AnthropicError
@@ -102,7 +113,7 @@ class AnthropicOperator:
         cached = {"cache_control": {"type": "ephemeral"}}
         return {
             "model": self.model,
-            "max_tokens": self._max_tokens,
+            "max_tokens": min(self._max_tokens, view.max_tokens or self._max_tokens),
             "tools": [
                 {"name": name, "description": what, "input_schema": tool.schema(name)}
                 for name, (what, _) in tool.TOOLS.items()

@@ -27,6 +27,7 @@ class HumanOperator:
     """
 
     name = "human"
+    is_person = True
 
     def __init__(self, read: Reader | None = None) -> None:
         self._read = read or _terminal

@@ -61,13 +61,22 @@ class LlamaOperator:
     def name(self) -> str:
         return f"llama:{self.path}"
 
+    free = True
+    heeds_max_tokens = True
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a reply."""
+        return int(self._sampling["max_tokens"])
+
     async def next(self, view: View, on_text: Callable[[str], None]) -> Reply:
         messages = tool.fence_messages(view)
         stopped = threading.Event()
+        limit = min(self.max_tokens, view.max_tokens or self.max_tokens)
         heard = Heard(FenceParser(), lambda text: anyio.from_thread.run_sync(on_text, text))
         try:
             await anyio.to_thread.run_sync(
-                self._generate, messages, heard, stopped, abandon_on_cancel=True
+                self._generate, messages, heard, stopped, limit, abandon_on_cancel=True
             )
         finally:
             stopped.set()
@@ -80,7 +89,7 @@ class LlamaOperator:
             await anyio.to_thread.run_sync(lambda held: held.clear(), [server])
 
     def _generate(
-        self, messages: list[dict[str, str]], heard: Heard, stopped: threading.Event
+        self, messages: list[dict[str, str]], heard: Heard, stopped: threading.Event, limit: int
     ) -> None:
         """Run one completion to its end; in a thread of its own."""
         faults: list[dict[str, Any]] = []
@@ -95,6 +104,7 @@ class LlamaOperator:
             return False
 
         request = {"messages": messages, "stream": True, "cache_prompt": True, **self._sampling}
+        request["max_tokens"] = limit
         request["stream_options"] = {"include_usage": True}
         answer = self._loaded().handle_chat_completions(request, take)
         if answer and "error" in answer:

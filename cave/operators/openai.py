@@ -61,6 +61,20 @@ class OpenAIOperator:
     def name(self) -> str:
         return f"openai:{self.model}" + ("" if self._official else f"@{self._url}")
 
+    heeds_max_tokens = True
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a reply; None leaves it to the server."""
+        return self._max_tokens
+
+    def price(self, usage: Usage) -> float | None:
+        """US dollars for these tokens; None where the price is not known."""
+        if self._official:
+            return prices.usd(usage, self.model, "openai")
+        local = urlsplit(self._url).hostname in {"localhost", "127.0.0.1", "::1"}
+        return 0.0 if local else None
+
     async def next(self, view: View, on_text: Callable[[str], None]) -> Reply:
         client = await self._opened()
         from httpx2 import HTTPError
@@ -106,9 +120,10 @@ class OpenAIOperator:
             "model": self.model,
             "stream_options": {"include_usage": True},
         }
-        if self._max_tokens is not None:
+        limits = [n for n in (self._max_tokens, view.max_tokens) if n is not None]
+        if limits:
             key = "max_completion_tokens" if self._official else "max_tokens"
-            request[key] = self._max_tokens
+            request[key] = min(limits)
         if self.style == "fences":
             return {**request, "messages": tool.fence_messages(view)}
         messages = tool.openai_messages(view, protocol=tool.TOOL_PROTOCOL)
@@ -117,10 +132,7 @@ class OpenAIOperator:
 
     def _usage(self, heard: Heard, request: dict[str, Any]) -> Usage:
         usage = heard.usage or estimated(request["messages"], heard.said)
-        if not self._official:
-            local = urlsplit(self._url).hostname in {"localhost", "127.0.0.1", "::1"}
-            return replace(usage, usd=0.0 if local else None)
-        return replace(usage, usd=prices.usd(usage, self.model, "openai"))
+        return replace(usage, usd=self.price(usage))
 
 
 def _imported() -> Any:

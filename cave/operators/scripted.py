@@ -32,6 +32,9 @@ Plain: TypeAlias = str | tuple[str, str] | Finish
 StepFunction: TypeAlias = Callable[[View], Plain | Awaitable[Plain | None] | None]
 Step: TypeAlias = Plain | StepFunction
 
+UNKNOWN = 1_000
+"""Tokens that the reply of a function is taken for."""
+
 _EXPECTED = "a step is a source, (note, source), Finish(answer), or a function of the view"
 
 
@@ -65,6 +68,29 @@ class ScriptedOperator:
     def left(self) -> int:
         """How many steps of the list have not been played."""
         return len(self._steps) - self._at
+
+    free = True
+
+    @property
+    def max_tokens(self) -> int:
+        """Of the next reply; of a function's nobody knows."""
+        if self._function is None and self._at == len(self._steps):
+            return estimate_tokens(self._answer)
+        step = self._function or self._steps[self._at]
+        match step:
+            case Finish(text):
+                return estimate_tokens(text)
+            case (note, source):
+                return estimate_tokens(note + source)
+            case str():
+                return estimate_tokens(step)
+            case _:
+                return UNKNOWN
+
+    @staticmethod
+    def prompt_tokens(view: View) -> int:
+        """As it reports them."""
+        return estimate_view(view)
 
     async def next(self, view: View, on_text: Callable[[str], None]) -> Reply:
         step = self._take()

@@ -1,4 +1,4 @@
-"""What of a policy and a budget is enforced; the rest is refused, so that nobody relies on it."""
+"""What of a policy is enforced; the rest is refused, so that nobody relies on it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from cave.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cave.policy.budget import Budget
     from cave.policy.rules import Policy
 
 _OF_POLICIES = ("allow_modules",)
-_OF_BUDGETS = ("tokens", "usd", "seconds")
 _PROFILES = ("open", "confined")
 
 
@@ -31,12 +29,3 @@ def check_policy(policy: Policy | None) -> None:
             "Policy(network=...) cannot tell hosts apart in this version; write network=['*'] for "
             "all of them, or leave it out for none"
         )
-
-
-def check_budget(budget: Budget | None) -> None:
-    """Raises `ConfigError` for limits that this version would not stop at."""
-    for name in _OF_BUDGETS:
-        if getattr(budget, name, None) is not None:
-            raise ConfigError(
-                f"Budget({name}=...) is not enforced in this version; use Budget(steps=...)"
-            )

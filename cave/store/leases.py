@@ -77,7 +77,7 @@ class Row:
         holder = self.operator(clock)
         since = 0.0 if holder is None else self.since
         return SessionInfo(
-            self.name, self.created, self.changed, self.seq, self.lease, holder, since
+            self.name, self.created, self.changed, self.seq, self.lease, holder, since, self.uid
         )
 
 

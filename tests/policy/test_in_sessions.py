@@ -16,13 +16,6 @@ def test_what_is_not_enforced_is_refused(sessions: None) -> None:
     ):
         with pytest.raises(cave.ConfigError, match="in this version"):
             cave.open("held", policy=policy)
-    with pytest.raises(cave.ConfigError, match=r"Budget\(usd="):
-        cave.open("held", budget=cave.Budget(usd=1.0))
-    s = cave.open("held")
-    with pytest.raises(cave.ConfigError, match=r"Budget\(tokens="):
-        s.ask("go", budget=cave.Budget(tokens=5))
-    with pytest.raises(cave.ConfigError, match=r"Budget\(seconds="):
-        s.resume(budget=cave.Budget(seconds=5))
 
 
 def test_a_policy_confines_the_cells(
