@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +18,18 @@ KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 OF_THE_SCRIPTS = ("CAVE_CRASH_", "CAVE_LIVE_")
 GRACE = 2.0
 """Seconds in which processes that were told to end may still do so."""
+
+
+def pytest_sessionstart() -> None:
+    """Collecting tests makes objects that all stay: nobody looks for garbage among them."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on as ever, without those that stay."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

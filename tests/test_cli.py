@@ -218,15 +218,6 @@ def test_models_lists_the_operators_and_help_every_verb() -> None:
         assert f"  {verb} " in text
 
 
-def test_the_demo_is_told_once_at_a_terminal(home: Path, forks: ForkServerContext) -> None:
-    """Where stdout and stderr are one terminal, each cell stands there once; NO_COLOR is heard."""
-    with at_terminal(forks, program("demo"), TERM="xterm", NO_COLOR="1") as (process, terminal):
-        terminal.expect(pexpect.EOF)
-        assert process.end() == 0
-    assert terminal.before.count("late = late.merge(") == 1
-    assert "\x1b" not in terminal.before
-
-
 LOOKS = ("show", "log", "vars")
 LOOK_ALL = f"""
 from cave.cli import cave

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
+import pexpect
 import pytest
 from packaging.requirements import Requirement
 
@@ -187,8 +188,15 @@ def test_bundled_skills_are_found_outside_the_repo(installed: Path, home: Path) 
 
 def test_demo_runs_outside_the_repo(installed: Path, home: Path, sessions: None) -> None:
     """`cave demo` works on the data in the wheel, with no key and no model: it says that it is
-    scripted, repairs an error, shows each cell once, and leaves no session behind."""
-    told = run(installed, home, "cave", "demo")
+    scripted, repairs an error, and leaves no session behind. At a terminal, which stdout and
+    stderr are alike, each cell stands there once; NO_COLOR is heard."""
+    env = clean_environment(home) | {"TERM": "xterm", "NO_COLOR": "1"}
+    told, code = pexpect.run(
+        str(installed / "cave"), ["demo"],
+        cwd=str(home), env=env, encoding="utf-8", timeout=240, withexitstatus=True,
+    )  # fmt: skip
+    assert code == 0, told
+    assert "\x1b" not in told
     assert "scripted operator" in told
     assert "KeyError" in told
     assert "late = session['late']" in told

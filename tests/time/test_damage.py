@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import cave
 from cave import facade, tending
 from cave.events import SnapshotFailed
 from cave.portal import portal
+from tests.conftest import home_of_its_own, sessions_deleted
 
 from ._kill import kill
 
@@ -36,6 +38,24 @@ def made(name: str, *sources: str) -> cave.Session:
     for source in sources:
         s.run(source).raise_for_error()
     return s
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Path]:
+    """A home with the sessions "older" and "stranger", whose kernels died after three cells."""
+    with pytest.MonkeyPatch.context() as patch, home_of_its_own(patch) as path, sessions_deleted():
+        patch.setattr(tending, "QUIET", 3600.0)
+        for name in ("older", "stranger"):
+            kill(made(name, ONE, TWO, THREE))
+        leave()
+        yield path
+
+
+@pytest.fixture
+def older(three: Path, home: Path) -> Path:
+    """A copy of it as this test's home."""
+    shutil.copytree(three, home, dirs_exist_ok=True)
+    return home
 
 
 def packs(home: Path, name: str) -> list[Path]:
@@ -92,13 +112,11 @@ def test_a_flipped_byte_costs_the_variable_that_it_is_in(home: Path) -> None:
     assert report(s)["lost"] == {"big"}
 
 
-def test_a_missing_file_costs_what_lies_in_it_alone(home: Path) -> None:
+def test_a_missing_file_costs_what_lies_in_it_alone(older: Path) -> None:
     """The file of the first snapshot is gone: what the later ones have of it is lost and
     named with the types and cells that the journal knows; what was written later is exact."""
-    s = made("missing", ONE, TWO, THREE)
-    end(s)
-    packs(home, "missing")[0].unlink()
-    s = cave.open("missing")
+    packs(older, "older")[0].unlink()
+    s = cave.open("older")
     assert report(s)["restored"] == {"x", "y", "z", "items", "alias"}
     assert s.last_restore is not None
     told = {e.name: (e.type, e.cell) for e in s.last_restore.lost}
@@ -108,15 +126,11 @@ def test_a_missing_file_costs_what_lies_in_it_alone(home: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "delete", "older", "other"])
-def test_an_older_snapshot_is_used_when_the_newest_cannot_be(home: Path, harm: str) -> None:
+def test_an_older_snapshot_is_used_when_the_newest_cannot_be(older: Path, harm: str) -> None:
     """Newest file damaged, cut, gone, replaced by an older one or by another session's: the
     one before it is used. What cells changed since is named as changed, what they made as
     lost, and of all others it is said that nothing was seen to change them."""
-    s = made("older", ONE, TWO, THREE)
-    if harm == "other":
-        kill(made("stranger", ONE, TWO, THREE))
-    end(s)
-    *_, before, newest = packs(home, "older")
+    *_, before, newest = packs(older, "older")
     match harm:
         case "flip":
             flip(newest, -300)
@@ -127,7 +141,7 @@ def test_an_older_snapshot_is_used_when_the_newest_cannot_be(home: Path, harm: s
         case "older":
             shutil.copy(before, newest)
         case "other":
-            shutil.copy(packs(home, "stranger")[-1], newest)
+            shutil.copy(packs(older, "stranger")[-1], newest)
     s = cave.open("older")
     assert report(s) == {
         "changed": {"items", "alias"},
@@ -145,26 +159,24 @@ def test_an_older_snapshot_is_used_when_the_newest_cannot_be(home: Path, harm: s
 
 
 @pytest.mark.parametrize("harm", ["manifests", "key"])
-def test_a_session_opens_when_nothing_can_be_read(home: Path, harm: str) -> None:
+def test_a_session_opens_when_nothing_can_be_read(older: Path, harm: str) -> None:
     """All manifests damaged, or the key of the home gone: every variable is lost by name with
     its cell, the session works, and what is there is not removed."""
-    s = made("nothing", ONE, TWO, THREE, "w = 1", "w = 2")
-    end(s)
     if harm == "key":
-        (home / "key").unlink()
+        (older / "key").unlink()
     else:
-        for path in packs(home, "nothing"):
+        for path in packs(older, "older"):
             flip(path, -300)
-    there = packs(home, "nothing")
-    s = cave.open("nothing")
-    assert report(s) == {"lost": {"big", "x", "items", "alias", "stay", "y", "z", "w"}}
+    there = packs(older, "older")
+    s = cave.open("older")
+    assert report(s) == {"lost": {"big", "x", "items", "alias", "stay", "y", "z"}}
     assert s.last_restore is not None
     assert {e.name: e.cell for e in s.last_restore.lost}["z"] == 3
     assert "lost with an earlier kernel: x" in str(s.run("x").error)
     assert s.run("new = 1").durable
     kill(s)
     assert s["new"] == 1
-    assert set(there) <= set(packs(home, "nothing"))
+    assert set(there) <= set(packs(older, "older"))
 
 
 def test_more_snapshots_are_looked_through_than_are_tried(home: Path) -> None:
