@@ -124,7 +124,11 @@ def findable(obj: Any) -> bool:
     found: Any = module
     for part in path.split("."):
         found = getattr(found, part, None)
-    return found is obj
+    return found is obj or id(obj) in replaced
+
+
+replaced: dict[int, tuple[str, str, str]] = {}
+"""Places of what libraries had where cells have put something else, by id (see `patched`)."""
 
 
 def _imported(name: str) -> types.ModuleType | None:

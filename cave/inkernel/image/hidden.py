@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from . import hidden_libraries, hidden_process, hidden_shell, modules, remarks
+from . import hidden_libraries, hidden_process, hidden_shell, modules, patched, remarks
 from .hidden_kind import Kind
 from .lost import Lost
 
@@ -24,6 +24,7 @@ KINDS: list[Kind] = [
     *hidden_process.KINDS,
     *hidden_libraries.KINDS,
     *hidden_shell.KINDS,
+    patched.PATCHED,
 ]
 FIXED = frozenset(f"hidden:{kind.name}" for kind in KINDS if not kind.mutable)
 """Roots whose value is the same object as long as the state is the same."""

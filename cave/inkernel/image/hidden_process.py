@@ -309,7 +309,7 @@ class Builtins(Kind):
             return None
         changed = {
             name: value
-            for name, value in vars(builtins).items()
+            for name, value in dict(now).items()
             if start.get(name) is not value and name not in ours
         }
         return changed or None
@@ -465,7 +465,7 @@ class Logging(Kind):
 
 def _loggers() -> list[tuple[str, Any]]:
     known = logging.root.manager.loggerDict
-    found = [(name, it) for name, it in known.items() if type(it) is not logging.PlaceHolder]
+    found = [(name, it) for name, it in list(known.items()) if type(it) is not logging.PlaceHolder]
     return [("", logging.root), *found]
 
 

@@ -26,7 +26,7 @@ from ..byvalue import (
     _enum_state,
     _names,
 )
-from . import again, quiet, source
+from . import again, patched, quiet, source
 from .definitions import MAIN, findable, importable
 from .frozen import MODULE
 from .makers import (
@@ -85,7 +85,7 @@ def _function(pickler: Pickler, obj: types.FunctionType) -> Any:
         return obj.__qualname__
     if findable(obj):
         pickler.from_library(obj.__module__)
-        return obj.__qualname__
+        return patched.named(obj) or obj.__qualname__
     if not pickler.inline:
         return pickler.reference(obj)
     key = pickler.definitions.key_of(obj)
@@ -243,9 +243,10 @@ def reduce_class(pickler: Pickler, obj: type) -> Any:
             return getattr, (types, _TYPES[obj])
     if findable(obj):
         pickler.from_library(kinds.module(obj))
-        if quiet.is_not_asked(obj):
-            return of_module, (kinds.module(obj), kinds.qualname(obj))
-        return kinds.qualname(obj)
+        placed = patched.named(obj)
+        if placed is None and quiet.is_not_asked(obj):
+            placed = of_module, (kinds.module(obj), kinds.qualname(obj))
+        return placed or kinds.qualname(obj)
     if kinds.derives(obj, _C_DATA):
         return _reduce_c_type(pickler, obj)
     if kinds.flags(obj) & _FIXED or not kinds.flags(obj) & _HEAP:

@@ -83,7 +83,7 @@ class Modules:
         if state != self._last:
             self._last = state
             self._locals = {n: it for n, it in self._locals.items() if n in sys.modules}
-            for name in [name for name in sys.modules if name not in self._known]:
+            for name in [name for name in list(sys.modules) if name not in self._known]:
                 self._known.add(name)
                 if (local := self._local(name)) is not None:
                     self._locals[name] = local

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from .. import kinds, threads
+from .patched import PATCHED
 
 OPAQUE = frozenset({
     "exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr", "delattr",
@@ -138,6 +139,7 @@ class Touch:
         """A statement is about to run."""
         self._codes.append(code)
         self.version += 1
+        PATCHED.about(code)
 
     def everything(self) -> None:
         """Anything may change, or have changed."""
