@@ -19,8 +19,18 @@ IMPORTED = (
 """What the process that hosts are forked off imports: nothing that starts a thread."""
 
 
-def run(script: str, environment: dict[str, str], folder: str, out: Connection) -> None:
+def run(
+    script: str,
+    environment: dict[str, str],
+    folder: str,
+    out: Connection,
+    given: Connection | None = None,
+) -> None:
     """Run a script as a program of its own would: its output to `out`, its end the process's."""
+    if given is not None:
+        os.dup2(given.fileno(), 0)
+        given.close()
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

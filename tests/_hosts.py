@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -20,12 +21,24 @@ class Host:
     It is forked off one that has imported cave, and is otherwise a program like any other.
     """
 
-    def __init__(self, forks: ForkServerContext, script: str, **environment: str) -> None:
+    def __init__(
+        self,
+        forks: ForkServerContext,
+        script: str,
+        given: Connection | None = None,
+        **environment: str,
+    ) -> None:
         reader, writer = forks.Pipe(duplex=False)
         self._output = os.fdopen(os.dup(reader.fileno()), encoding="utf-8", errors="replace")
         self._process = forks.Process(
             target=_forked.run,
-            args=(f"import cave\n{script}", {**os.environ, **environment}, str(Path.cwd()), writer),
+            args=(
+                f"import cave\n{script}",
+                {**os.environ, **environment},
+                str(Path.cwd()),
+                writer,
+                given,
+            ),
         )
         self._process.start()
         reader.close()
@@ -74,6 +87,50 @@ class Host:
     def rest(self) -> str:
         """What it put out and nobody has read."""
         return self._output.read()
+
+
+class Program(Host):
+    """A program file with its arguments, forked; used like a `subprocess.Popen` with text pipes."""
+
+    def __init__(
+        self, forks: ForkServerContext, path: Path, *arguments: object, **environment: str
+    ) -> None:
+        reader, writer = forks.Pipe(duplex=False)
+        self.stdin = os.fdopen(os.dup(writer.fileno()), "w", encoding="utf-8")
+        script = (
+            "import runpy, sys, warnings\n"
+            "from cave import failpoints; failpoints._arm_from_environment()\n"
+            f"warnings.simplefilter('error')\nsys.argv = {[str(path), *map(str, arguments)]!r}\n"
+            f"runpy.run_path({str(path)!r}, run_name='__main__')"
+        )
+        super().__init__(forks, script, reader, **environment)
+        reader.close()
+        writer.close()
+        self.stdout = self._output
+
+    @property
+    def returncode(self) -> int | None:
+        return self._code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self.send(number)
+
+    def kill(self) -> None:
+        """kill -9; `wait` waits."""
+        if not self.ended:
+            self.send(signal.SIGKILL)
+
+    def wait(self, timeout: float = 60) -> int:
+        """The exit status of its end."""
+        return self.end(timeout, keep=True)
+
+    def communicate(self, timeout: float = 60) -> tuple[str, None]:
+        """What it still puts out until its end, when its input is closed."""
+        self.stdin.close()
+        said = "" if self.stdout.closed else self.rest()
+        self.stdout.close()
+        self.wait(timeout)
+        return said, None
 
 
 def forking() -> ForkServerContext:

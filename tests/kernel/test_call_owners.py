@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 import cave
 from cave.kernel import Kernel, adopt
 from cave.ports import Caller, SkillAnswer, SkillCall, SpooledCell
+from tests._hosts import Program
 from tests.kernel._desk import Desk, until
 from tests.kernel._host import Host, text
 
@@ -43,18 +42,15 @@ def adopted(host: Host) -> Kernel:
 
 
 @pytest.fixture
-def cut(make_host: Callable[..., Host]) -> Iterator[Host]:
+def cut(make_host: Callable[..., Host], forks: ForkServerContext) -> Host:
     """A host whose kernel was left by one that was killed while a call waited."""
     host = make_host()
     script = Path(__file__).with_name("_cut_call.py")
-    with subprocess.Popen(
-        [sys.executable, str(script), str(host.root)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "called"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        yield host
+    process = Program(forks, script, host.root)
+    assert process.stdout.readline().strip() == "called"
+    process.kill()
+    process.communicate()
+    return host
 
 
 def test_the_next_owner_gets_a_waiting_call_once(cut: Host) -> None:

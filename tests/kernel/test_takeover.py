@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ from cave.errors import LeaseLost
 from cave.events import Output
 from cave.kernel import Kernel, adopt, left_behind
 from cave.ports import Death, SpooledCell
+from tests._hosts import Program
 from tests.kernel._host import Host, alive, leftovers, text
 
 SLOW = (
@@ -27,20 +27,18 @@ SLOW = (
 
 
 @contextmanager
-def cut_host(root: Path, source: str) -> Iterator[subprocess.Popen[str]]:
+def cut_host(forks: ForkServerContext, root: Path, source: str) -> Iterator[Program]:
     """A host in a process of its own, which has told the number of its first cell's end."""
     script = Path(__file__).with_name("_cut_host.py")
-    with subprocess.Popen(
-        [sys.executable, str(script), str(root), source], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    process = Program(forks, script, root, source)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
+def line(process: Program) -> str:
     return process.stdout.readline().strip()
 
 
@@ -51,10 +49,12 @@ def adopted(host: Host) -> Kernel:
     return kernel
 
 
-def test_a_killed_hosts_running_cell_is_followed_to_its_end(make_host: Callable[..., Host]) -> None:
+def test_a_killed_hosts_running_cell_is_followed_to_its_end(
+    make_host: Callable[..., Host], forks: ForkServerContext
+) -> None:
     """After kill -9 of the host the next one gets all output of the cell, and the objects."""
     host = make_host()
-    with cut_host(host.root, SLOW) as process:
+    with cut_host(forks, host.root, SLOW) as process:
         after = int(line(process))
         assert line(process) == "begun"
         process.kill()
@@ -76,11 +76,13 @@ def test_a_killed_hosts_running_cell_is_followed_to_its_end(make_host: Callable[
     assert text(host.run("y, result", cell=3)) == "(41, 'whole')"
 
 
-def test_what_comes_during_the_takeover_comes_once(make_host: Callable[..., Host]) -> None:
+def test_what_comes_during_the_takeover_comes_once(
+    make_host: Callable[..., Host], forks: ForkServerContext
+) -> None:
     """Output that is both in the spool and on the wire while a host takes over is one output."""
     host = make_host()
     source = "import time\nfor i in range(1_500): print(i, flush=True); time.sleep(0.001)"
-    with cut_host(host.root, source) as process:
+    with cut_host(forks, host.root, source) as process:
         after = int(line(process))
         assert line(process) == "0"
         process.kill()
@@ -92,10 +94,12 @@ def test_what_comes_during_the_takeover_comes_once(make_host: Callable[..., Host
     assert text(entry.executed) == "".join(f"{i}\n" for i in range(1_500))
 
 
-def test_a_cell_that_ended_in_the_gap_is_told_whole(make_host: Callable[..., Host]) -> None:
+def test_a_cell_that_ended_in_the_gap_is_told_whole(
+    make_host: Callable[..., Host], forks: ForkServerContext
+) -> None:
     """A cell whose end no host saw is told with outputs, status and delta, once."""
     host = make_host()
-    with cut_host(host.root, SLOW) as process:
+    with cut_host(forks, host.root, SLOW) as process:
         after = int(line(process))
         assert line(process) == "begun"
         process.kill()
@@ -112,11 +116,12 @@ def test_a_cell_that_ended_in_the_gap_is_told_whole(make_host: Callable[..., Hos
 
 def test_two_hundred_megabytes_of_the_gap_come_with_flat_memory(
     make_host: Callable[..., Host],
+    forks: ForkServerContext,
 ) -> None:
     """A flood that went to the spool alone is bounded in memory and readable in full."""
     host = make_host()
     source = "print('begun', flush=True)\nfor i in range(200): print('x' * 99_999)"
-    with cut_host(host.root, source) as process:
+    with cut_host(forks, host.root, source) as process:
         after = int(line(process))
         assert line(process) == "begun"
         process.kill()
@@ -130,10 +135,12 @@ def test_two_hundred_megabytes_of_the_gap_come_with_flat_memory(
     assert sum(map(len, entry.executed.full_text())) == 20_000_006
 
 
-def test_a_stopped_and_resumed_host_is_fenced(make_host: Callable[..., Host]) -> None:
+def test_a_stopped_and_resumed_host_is_fenced(
+    make_host: Callable[..., Host], forks: ForkServerContext
+) -> None:
     """A host that slept through its takeover gets LeaseLost; its cell does not run."""
     host = make_host()
-    with cut_host(host.root, SLOW) as process:
+    with cut_host(forks, host.root, SLOW) as process:
         after = int(line(process))
         assert line(process) == "begun"
         os.kill(process.pid, signal.SIGSTOP)
@@ -191,14 +198,16 @@ def test_a_refused_cell_that_was_queued_never_runs(host: Host) -> None:
     assert host(queued()) == ("ok", "[]")
 
 
-def test_a_dead_kernel_is_told_by_how_it_ended(make_host: Callable[..., Host]) -> None:
+def test_a_dead_kernel_is_told_by_how_it_ended(
+    make_host: Callable[..., Host], forks: ForkServerContext
+) -> None:
     """adopt gives the Death of a kernel that ended unseen; its spool holds the cut cell."""
     host = make_host()
     source = (
         "print('begun', flush=True)\nimport os, time; time.sleep(0.5)\n"
         "print('more')\nos.kill(os.getpid(), 9)"
     )
-    with cut_host(host.root, source) as process:
+    with cut_host(forks, host.root, source) as process:
         after = int(line(process))
         assert line(process) == "begun"
         process.kill()
@@ -234,17 +243,20 @@ def test_a_record_of_another_boot_or_process_is_not_believed(
     assert isinstance(host(adopt(host.root / "session", 1)), Death)
 
 
-def test_a_host_that_dies_while_starting_leaves_no_kernel(tmp_path: Path) -> None:
+def test_a_host_that_dies_while_starting_leaves_no_kernel(
+    tmp_path: Path, forks: ForkServerContext
+) -> None:
     """Kill -9 of a host before its kernel is recorded ends kernel and keeper."""
     import time
 
     script = Path(__file__).with_name("_cut_host.py")
-    with subprocess.Popen([sys.executable, str(script), str(tmp_path), "1"]) as process:
-        ends = time.monotonic() + 20
-        while not (found := children(process.pid)) and time.monotonic() < ends:
-            time.sleep(0.002)
-        time.sleep(0.1)  # the host knows the kernel now, and waits for its first answer
-        process.kill()
+    process = Program(forks, script, tmp_path, "1")
+    ends = time.monotonic() + 60
+    while not (found := children(process.pid)) and time.monotonic() < ends:
+        time.sleep(0.002)
+    time.sleep(0.1)  # the host knows the kernel now, and waits for its first answer
+    process.kill()
+    process.communicate()
     assert found
     while any(alive(pid) for pid in found) and time.monotonic() < ends:
         time.sleep(0.02)

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from cave import failpoints
 from cave.errors import StoreError
 from cave.snapshot import Snapshots
+from tests._hosts import Program
 from tests.snapshot._images import CHUNK, content, image, opened, read_back, same, write
 from tests.snapshot.worker import worlds
 
@@ -37,22 +39,9 @@ SWEEPS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 20)
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 30))
 
 
-def start(folder: Path, seed: int, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, WORKER, folder, str(seed)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
-def told(process: subprocess.Popen[str]) -> list[str]:
+def told(process: Program) -> list[str]:
     """The snapshots that the process said are durable, but for lines that were read before."""
-    assert process.stdout is not None
-    with process.stdout as out:  # `communicate` would miss what `readline` has read ahead
-        found = out.read().split()
-    process.wait(60)
-    return found
+    return process.communicate(60)[0].split()
 
 
 def check(folder: Path, seed: int, durable: list[str]) -> None:
@@ -88,25 +77,24 @@ def goes_on(folder: Path) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("hit", [1, 4])
-def test_killed_at_each_point(folder: Path, point: str, hit: int) -> None:
+def test_killed_at_each_point(folder: Path, forks: ForkServerContext, point: str, hit: int) -> None:
     """Killed anywhere in a write: the previous snapshot or the new one, never a mix."""
     seed = 4711 + hit
-    process = start(folder, seed, CAVE_FAILPOINTS=f"{point}=kill@{hit}")
+    process = Program(forks, WORKER, folder, seed, CAVE_FAILPOINTS=f"{point}=kill@{hit}")
     durable = told(process)
     assert process.returncode == -9
     check(folder, seed, durable)
     goes_on(folder)
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+def test_killed_at_random_moments(tmp_path: Path, forks: ForkServerContext) -> None:
     """Killed at any moment: what was told is there, and all that is there is whole."""
     chance = random.Random(SEED)
     print(f"CAVE_CRASH_SEED={SEED}")
     for turn in range(SWEEPS):
         folder = tmp_path / str(turn)
         seed = chance.randrange(1 << 30)
-        process = start(folder, seed)
-        assert process.stdout is not None
+        process = Program(forks, WORKER, folder, seed)
         first = process.stdout.readline().split()
         time.sleep(chance.random() * 0.15)  # the moment is what is drawn, nothing is waited for
         process.kill()

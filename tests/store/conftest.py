@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests._hosts import Program
+
 WORKER = Path(__file__).with_name("worker.py")
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Program]
 
 
 @pytest.fixture
@@ -21,20 +20,13 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(database: Path) -> Iterator[Start]:
+def start(database: Path, forks: ForkServerContext) -> Iterator[Start]:
     """Starts `worker.py VERB` on the test's database; all of them are ended after the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Program] = []
 
-    def start(verb: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(WORKER), verb, str(database), *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
+    def start(verb: str, *arguments: object, **environment: str) -> Program:
+        started.append(Program(forks, WORKER, verb, database, *arguments, **environment))
+        return started[-1]
 
     yield start
     for process in started:

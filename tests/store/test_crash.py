@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,9 @@ import pytest
 
 from cave.store import SQLStore, this_process
 from cave.testing.store import cells, journal
+from tests._hosts import Program
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Program]
 
 
 def check(database: Path, acknowledged: dict[str, int]) -> dict[str, int]:
@@ -38,7 +38,7 @@ def check(database: Path, acknowledged: dict[str, int]) -> dict[str, int]:
     return asyncio.run(main())
 
 
-def last_said(process: subprocess.Popen[str]) -> list[str]:
+def last_said(process: Program) -> list[str]:
     return process.communicate(timeout=30)[0].splitlines()
 
 
@@ -64,7 +64,6 @@ def test_random_kills_lose_nothing_acknowledged(database: Path, start: Start) ->
     least = {f"s{n}": 0 for n in range(4)}
     for _ in range(int(os.environ.get("CAVE_CRASH_ROUNDS", "3"))):
         process = start("several", 4)
-        assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(moments.uniform(0.0, 0.4))
         process.kill()
@@ -80,7 +79,6 @@ def test_random_kills_lose_nothing_acknowledged(database: Path, start: Start) ->
 def test_a_stopped_owner_is_refused_when_it_wakes(database: Path, start: Start) -> None:
     """A process stopped beyond its lease and resumed appends nothing more."""
     process = start("hold", "q3", LEASE_TTL="0.5")
-    assert process.stdout is not None
     assert process.stdout.readline() == "held 1\n"
     process.send_signal(signal.SIGSTOP)
 

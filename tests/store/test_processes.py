@@ -15,8 +15,9 @@ from cave.errors import StoreError
 from cave.events import ValuesDeleted
 from cave.store import SQLStore, this_process
 from cave.testing.store import cells, journal
+from tests._hosts import Program
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Program]
 
 
 @pytest.mark.parametrize("acquire", ["always", "when lost"])
@@ -52,11 +53,9 @@ def test_four_processes_make_one_database(database: Path, start: Start) -> None:
     """Processes opening a new home at once migrate it once, and one of them makes the session."""
     processes = [start("create", "q3") for _ in range(4)]
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     said = []
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
     said = [process.communicate(timeout=60)[0].strip() for process in processes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +15,10 @@ from alembic.config import Config
 from cave.facts import Amount
 from cave.store import SQLStore, migrate, this_process
 from cave.testing.store import cells, journal
+from tests._hosts import Program
 
 T = TypeVar("T")
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Program]
 
 
 def run(database: Path, scenario: Callable[[SQLStore], Awaitable[T]]) -> T:
@@ -36,15 +36,12 @@ def together(start: Start, verb: str, *arguments: object, kill: bool = False) ->
     """What two workers say that begin at once; `kill` ends the first while it works."""
     workers = [start(verb, *arguments) for _ in range(2)]
     for worker in workers:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        assert worker.stdin is not None
         worker.stdin.write("\n")
         worker.stdin.flush()
     if kill:
         first = workers[0]
-        assert first.stdout is not None
         first.stdout.readline()
         first.kill()
     return [worker.communicate(timeout=120)[0] for worker in workers]
