@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import os
+import shlex
 import subprocess
 import sys
 import venv
@@ -192,7 +193,7 @@ def test_demo_runs_outside_the_repo(installed: Path, home: Path, sessions: None)
     stderr are alike, each cell stands there once; NO_COLOR is heard."""
     env = clean_environment(home) | {"TERM": "xterm", "NO_COLOR": "1"}
     told, code = pexpect.run(
-        str(installed / "cave"), ["demo"],
+        shlex.join([str(installed / "cave"), "demo"]),
         cwd=str(home), env=env, encoding="utf-8", timeout=240, withexitstatus=True,
     )  # fmt: skip
     assert code == 0, told
