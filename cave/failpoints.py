@@ -41,6 +41,8 @@ POINTS: dict[str, str] = {
     "effect.after_result": "after the result of an effect, before the cell has it",
     "approval.before_request": "before a request for leave is journaled",
     "approval.after_request": "after a request for leave is journaled, before anybody is asked",
+    "approval.before_answer": "inside the transaction of an answer, before it commits",
+    "approval.after_answer": "after an answer is kept, before who gave it knows",
     "approval.before_settled": "before an answer is journaled",
     "approval.after_settled": "after an answer is journaled, before what it allows begins",
     "progress.after_commit": "after the progress of a cell is a snapshot, before it is let go of",

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from cave import failpoints
 from cave.errors import SessionBusy, StoreError
 from cave.events import Event
 from cave.facts import Amount
@@ -158,11 +159,15 @@ class SQLStore:
         self, session: str, approval: str, body: bytes, *, until: float | None = None
     ) -> bytes | None:
         def run(cursor: sqlite3.Cursor, sql: leases.SQL) -> bytes | None:
-            return shared.answer(
+            counts = shared.answer(
                 cursor, sql, session, approval, body, until=until, clock=self._clock
             )
+            failpoints.hit("approval.before_answer")
+            return counts
 
-        return await self._write(run, sync=True)
+        counts = await self._write(run, sync=True)
+        failpoints.hit("approval.after_answer")
+        return counts
 
     async def answers(self, session: str) -> Mapping[str, bytes]:
         return await self._read(lambda cursor, sql: shared.answers(cursor, sql, session))

@@ -228,6 +228,7 @@ def test_a_stopped_host_that_wakes_up_late_is_refused(
     [
         "turn.before_row",
         "step.before_row",
+        "step.before_settle",
         "cell.before_send",
         "cell.before_finish",
         "store.before_commit@6",
