@@ -14,7 +14,7 @@ from ._kill import kill
 
 pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(1200)]
 
-CELLS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 300)
+CELLS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 200)
 """Cells that run; scripts/crash runs 1,000."""
 WARM = 60
 """Cells after which everything has been used that ever is."""
@@ -74,7 +74,7 @@ def test_many_cells_leave_few_files_and_little_memory(home: Path) -> None:
     taken = sum(file.stat().st_size for file in files)
     assert after[0] - before[0] < 60 * MB
     assert after[1] - before[1] < 60 * MB
-    assert len(files) < 450
+    assert len(files) < min(450, 0.9 * CELLS)
     assert taken < 20 * s.snapshots[-1].size + 64 * MB
     told = s.run(
         "print(len(grown), sum(p.x for p in grown), f[1].sum(), words.astype(str).sum()[:9])"

@@ -88,11 +88,11 @@ def test_restoring_leaves_no_name_of_later() -> None:
 
 
 def test_displayed_frames_are_not_kept_forever() -> None:
-    """20 cells that end in a fresh frame of 80 MB: the kernel's memory and the snapshots grow
-    by less than one of them, also where nothing collects cycles."""
+    """20 cells that end in a fresh frame of 40 MB: the kernel's memory and the snapshots grow
+    by less than two of them, also where nothing collects cycles."""
     s = cave.open("shown", snapshot_every=10)
     s.run("import gc, numpy as np, pandas as pd\ngc.disable()")
-    source = "pd.DataFrame(np.full((1_000_000, 10), {n}.0))"
+    source = "pd.DataFrame(np.full((500_000, 10), {n}.0))"
     s.run(source.format(n=0))
     pid = s.kernel.pid
     before = psutil.Process(pid).memory_info().rss
