@@ -159,6 +159,7 @@ class Kernels:
         if self.policy is None:
             return Confinement()
         return Confinement(
+            profile=self.policy.profile,
             read=tuple(map(os.path.abspath, self.policy.read)),
             write=tuple(map(os.path.abspath, self.policy.write)),
             network=self.policy.network,

@@ -114,7 +114,7 @@ class AsyncSession(
         check_policy(merged.policy)
         settings = config.Settings.load(
             persistence=merged.persistence,
-            profile=merged.policy.profile if merged.policy else None,
+            profile=merged.policy.holds_as if merged.policy else None,
         )
         if merged.policy is not None:
             self._mask.take(merged.policy.secrets)

@@ -9,20 +9,17 @@ from cave.errors import ConfigError
 if TYPE_CHECKING:
     from cave.policy.rules import Policy
 
-_OF_POLICIES = ("allow_modules",)
-_PROFILES = ("open", "confined")
+_PROFILES = ("open", "confined", "vetted")
 
 
 def check_policy(policy: Policy | None) -> None:
     """Raises `ConfigError` for what this version would not hold cells to."""
     if policy is None:
         return
-    for name in _OF_POLICIES:
-        if getattr(policy, name):
-            raise ConfigError(f"Policy({name}=...) is not enforced in this version; leave it out")
     if policy.profile not in _PROFILES:
         raise ConfigError(
-            f"profile {policy.profile!r} is not there in this version; choose 'confined' or 'open'"
+            f"profile {policy.profile!r} is not there in this version; choose 'confined', 'vetted' "
+            f"or 'open'"
         )
     if any(host != "*" for host in policy.network):
         raise ConfigError(

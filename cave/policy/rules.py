@@ -263,6 +263,11 @@ class Policy:
         """Whether each cell is checked before it runs."""
         return self.profile == "vetted"
 
+    @property
+    def holds_as(self) -> Literal["open", "confined"]:
+        """The profile of the kernel's process."""
+        return "open" if self.profile == "open" else "confined"
+
     def concerns(self, skill: str, tier: Tier) -> bool:
         """Whether any rule might be about calls of this skill."""
         return any(rule.decision != "allow" and rule.names(skill, tier) for rule in self.rules)
@@ -274,7 +279,13 @@ class Policy:
     def for_cell(self, source: str) -> Verdict:
         """What the rules say about a cell. A cell that cannot be parsed is not for them: it
         fails in the kernel. One that is too deep to read is denied where there are rules.
+        Under `vetted` the cell's text is checked first.
         """
+        if self.vetted:
+            from cave.policy.vetting import refusal
+
+            if why := refusal(source, self.allow_modules):
+                return Verdict("deny", why, "vetted")
         about = [rule for rule in self.rules if rule.for_cells]
         if not about:
             return Verdict("allow")

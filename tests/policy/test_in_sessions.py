@@ -10,7 +10,6 @@ import cave
 def test_what_is_not_enforced_is_refused(sessions: None) -> None:
     """Nobody can rely on a limit or a rule that nothing holds cells to."""
     for policy in (
-        cave.Policy(allow_modules=["pandas"]),
         cave.Policy(profile="remote"),
         cave.Policy(network=["api.example.com"]),
     ):
