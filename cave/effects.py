@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 from cave import broker
@@ -23,7 +24,7 @@ from cave.operations import Operations, carried
 from cave.policy.masking import Mask
 from cave.policy.veil import Veil
 from cave.ports import Declared, Holder, Kernel
-from cave.skills import Registry, Skill, SkillContext, skill
+from cave.skills import FolderSkill, Registry, Skill, SkillContext, skill
 from cave.skills.discovery import discover
 from cave.turn import Effect
 
@@ -82,6 +83,7 @@ class Effects:
         self._asking = broker.Asking(pen, self._rules, codec, lambda name: self.find(name, ""))
         self._broker = broker.Broker(pen, self, self._asking)
         self._work.vet = self._asking.cell
+        self._work.offer = self._offer
         self._work.supply.meet = self._meet
 
     @abstractmethod
@@ -104,8 +106,10 @@ class Effects:
 
         Its functions can be called from the next cell on. Raises `SkillError`.
         """
-        if self._found is None or name in self._registry:
+        if name in self._registry:
             return self._registry.use(name)
+        if self._found is None:
+            self._found = discover().registry
         text = self._found.use(name)
         self._registry.add(self._found[name])
         return text
@@ -165,6 +169,20 @@ class Effects:
             changed = self._others(now) if reopened else ()
             await self._journal.append(SkillsOffered(skills=(*now, *gone), changed=changed))
         self._told = told
+
+    async def _find_again(self) -> None:
+        """In a session that an operator has worked in: what may be activated, and the folders
+        that were, whose functions its cells know."""
+        if self._found is not None or not self._fold.turns:
+            return
+        self._found = (await asyncio.to_thread(discover)).registry
+        known = self._registry.functions
+        used = {ref.module.partition(".")[0] for ref in self._fold.skills.values()
+                if ref.name not in {s.name for s in known}}  # fmt: skip
+        for entry in tuple(self._found):
+            if isinstance(entry, FolderSkill) and entry.name.replace("-", "_") in used:
+                with suppress(SkillError):  # calls of its functions say where they came from
+                    self.use_skill(entry.name)
 
     def _asks(self, skill: Skill) -> bool:
         """Whether calls of this skill may need leave: its kernel asks before each then."""

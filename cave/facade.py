@@ -235,6 +235,11 @@ class Session(Deciding, Directing):
         """`@s.skill`: let cells call this skill, or this function as one."""
         return self._inner.skill(function)
 
+    def use_skill(self, name: str) -> str:
+        """Activate a skill that `cave skills list` shows: cells can call its functions from the
+        next one on. Gives its instructions. Raises `SkillError`."""
+        return self._inner.use_skill(name)
+
     # -- values ------------------------------------------------------------------------------
 
     def put(self, /, **values: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from cave import failpoints, stream
-from cave.errors import LeaseLost, OperatorError
+from cave.errors import KernelDied, LeaseLost, OperatorError
 from cave.events import (
     CellFinished,
     CellOrigin,
@@ -101,6 +101,8 @@ class Work:
     """The catalogue of what cells may call, for the operator."""
     vet: Callable[[CellStarted], Awaitable[Fault | None]] | None = None
     """Says why a cell may not run, or not yet; None: it may."""
+    offer: Callable[[Kernel], Awaitable[None]] | None = None
+    """Lets cells of a kernel call the skills of now."""
     seen: Callable[[Cell], Awaitable[None]] | None = None
     """Shows others a cell that has ended."""
     rewrite: Callable[[str], Awaitable[tuple[str, str]]] | None = None
@@ -305,6 +307,7 @@ async def run_turn(
             return waits
         if work.supply.kernel is None:  # its successor comes first: the operator is told of it
             await work.supply.ready(news=False)
+        await _offered(work)
         granted = await spending.call(operator, lambda: _view(work, operator))
         if isinstance(granted, Refused):
             return await _paused(work, granted)
@@ -320,6 +323,13 @@ async def run_turn(
         ended = await _act(work, reply, spending, timeout)
         if ended is not None:
             return ended
+
+
+async def _offered(work: Work) -> None:
+    """Skills that the last cell has activated can be called by the next; a new kernel's too."""
+    if work.offer is not None and work.supply.kernel is not None:
+        with suppress(KernelDied):  # the next cell finds that out, and tells of it
+            await work.offer(work.supply.kernel)
 
 
 async def _paused(work: Work, refused: Refused) -> TurnFinished:

@@ -284,6 +284,7 @@ class AsyncSession(
     async def _ready(self, *, news: bool) -> Kernel:
         await self._flush_late()
         await self._asking.absorb()
+        await self._find_again()
         kernel = await self._work.supply.ready(news=news)
         kernel.on_late = kernel.on_foreign = self._came_late
         if news and self._lineage.stale:  # cells have ended whose host died before their snapshot

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import cave
+from cave import facade
 from cave.cli import cave as command
+from cave.portal import portal
 from cave.skills import SkillContext
 from cave.testing import Finish, ScriptedOperator
 
@@ -357,3 +359,23 @@ def test_what_was_done_and_cannot_be_told_of_is_done(sessions: None) -> None:
         assert [(e.state, e.reason) for e in raised.effects] == [
             ("failed", "KeyError: no door 'x'")
         ]
+
+
+def test_what_a_skill_folder_brings_can_be_called_from_the_next_cell_on(sessions: None) -> None:
+    """Once an operator has read it, also after a death in the same turn, and in the next
+    process; before that a cell is told what to type."""
+    look = "int(profile_table(pd.DataFrame({'a': [1, None]})).missing.iloc[0])"
+    steps: list[Any] = ["use_skill('dataframes')", f"import pandas as pd\n{look}",
+             "import os; os.kill(os.getpid(), 9)", look, Finish("looked")]  # fmt: skip
+    s = cave.open("q3", operator=ScriptedOperator(steps))
+    early = s.run("import cave\ncave.use_skill('sql')").error
+    assert early is not None
+    assert "s.use_skill('sql')" in early.message
+    cells = s.ask("look").cells
+    assert "profile_table(" in cells[0].text
+    assert [cell.text for cell in (cells[1], cells[3])] == ["1", "1"]
+    portal().call(facade.leave_all())
+    s = cave.open("q3")
+    assert s.run(look).text == "1"
+    assert "run_query(" in s.run("cave.use_skill('sql')").text
+    assert "run_query" in s.run("run_query").text

@@ -102,6 +102,23 @@ def skill(function: Any = None, /, **settings: Any) -> Any:
     return _declared(function, settings)
 
 
+def use_skill(name: str) -> None:
+    """Show the instructions of a skill; its functions can be called from the next cell on.
+
+    Raises `SkillError`.
+    """
+    from IPython.core.getipython import get_ipython
+
+    kernel: Any = getattr(get_ipython(), "kernel", None)
+    stand_in = skills.of(kernel).stand_in("use_skill", "")
+    if not stand_in.stands:
+        raise SkillError(
+            f"no operator has worked in this session yet: type s.use_skill({name!r}) where it was "
+            f"opened, and call the functions of the skill in the next cell"
+        )
+    stand_in(name)
+
+
 def _declared(function: Any, settings: dict[str, Any]) -> CellSkill:
     if not isinstance(function, types.FunctionType):
         raise SkillError(f"@cave.skill cannot make a skill of {function!r}: decorate a `def`")

@@ -85,6 +85,11 @@ class SkillStandIn(Usable):
         self._module = str(skill.declaration.get("module", ""))
         self.stand_for(skill)
 
+    @property
+    def stands(self) -> bool:
+        """Whether the session has a skill of that name now."""
+        return self._skill is not None
+
     def present(self) -> tuple[Kernel, Skill]:
         """The kernel and the skill. Raises `SkillError` when the session has none."""
         kernel, skill = self._kernel, self._skill

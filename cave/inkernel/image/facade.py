@@ -21,6 +21,7 @@ _HOMES = {
     "persistent": "image.plugins",
     "resource": "image.plugins",
     "skill": "cell_skills",
+    "use_skill": "cell_skills",
     "SkillContext": "invoke",
 }
 """Names in cells, and which module of ours has them; errors are in `errors`."""
