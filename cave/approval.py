@@ -138,7 +138,8 @@ class Approvals:
         if event.state == "pending":
             return
         state = event.state
-        if state == "approved" and asked.expires_at is not None and event.at >= asked.expires_at:
+        at = event.at if event.answered_at is None else event.answered_at
+        if state == "approved" and asked.expires_at is not None and at >= asked.expires_at:
             state = "expired"
         self.entries[event.approval] = replace(
             asked,
@@ -147,7 +148,7 @@ class Approvals:
             scope=event.scope,
             via=event.via,
             said=event.reason,
-            settled_at=event.at,
+            settled_at=at,
             edits=event.edits,
             edited=event.edited,
             given=event.given,

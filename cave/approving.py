@@ -108,6 +108,7 @@ class Approving:
 
     async def _answer(self, asked: Approval, answer: Answer) -> Approval:
         """Record an answer, unless there is one. Raises `ConfigError` then."""
+        answer = replace(answer, at=self._journal.clock.now())
         body = answer.encoded()
         store = self._journal.store
         counts = await store.answer(self.name, asked.id, body, until=asked.expires_at)

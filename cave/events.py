@@ -542,6 +542,8 @@ class ApprovalSettled(Event):
     via: str = ""
     """Where: `notebook`, `terminal`, `python`, `approver`."""
     reason: str = ""
+    answered_at: float | None = None
+    """When it was said, which may be long before it is journaled; None: then."""
     edits: dict[str, str] = field(default_factory=dict)
     """Arguments that the answer changed, as short texts."""
     edited: str = ""

@@ -12,12 +12,34 @@ import pytest
 
 import cave
 from cave.display import leave
+from cave.events import ApprovalSettled
 from cave.skills import SkillContext
 from cave.testing import Finish, ScriptedOperator
 
 from ._cli import cave as command
 
 posted: list[Any] = []
+
+
+def fault(cell: object) -> cave.CellError:
+    """The error of a cell, which has one."""
+    assert isinstance(cell, cave.Cell)
+    assert cell.error is not None
+    return cell.error
+
+
+def resumed(s: cave.Session) -> cave.Turn:
+    """The turn that goes on."""
+    turn = s.resume()
+    assert isinstance(turn, cave.Turn)
+    return turn
+
+
+def again(s: cave.Session) -> cave.Cell:
+    """The cell that runs again."""
+    cell = s.resume()
+    assert isinstance(cell, cave.Cell)
+    return cell
 
 
 @cave.skill(effect="write", approval="always", runs="host")
@@ -66,11 +88,11 @@ def test_a_turn_waits_for_leave_and_goes_on(sessions: None) -> None:
     assert not s.approvals
     with pytest.raises(cave.ConfigError, match="waiting are none"):
         s.approve("a1")
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.status, posted) == ("needs_approval", [1])
     assert (s["t"], s["a"]) == (1, 2)
     s.approve("a2")
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.status, turn.answer, posted) == ("done", "done", [1, 1])
 
 
@@ -80,9 +102,9 @@ def test_no_is_told_and_nothing_is_called(sessions: None) -> None:
     s.ask("go")
     denied = s.deny(reason="too early")
     assert (denied.state, denied.said) == ("denied", "too early")
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.answer, posted) == ("sorry", [])
-    error = turn.steps[0].cell.error
+    error = fault(turn.steps[0].cell)
     assert error.name == "ApprovalDenied"
     assert "too early" in error.message
 
@@ -92,15 +114,15 @@ def test_edited_arguments_are_validated_and_taken(sessions: None) -> None:
     of a call that the kernel runs, and also for a cell that a person ran."""
     s = cave.open("q3", skills=[post, weigh])
     cell = s.run("w = weigh(3), weigh(30)")
-    assert cell.error.name == "ApprovalRequired"
+    assert fault(cell).name == "ApprovalRequired"
     with pytest.raises(cave.SkillError, match="'n' is 'much'"):
         s.approve(edits={"n": "much"})
     s.approve(edits={"n": 40})
-    assert s.resume().ok
+    assert again(s).ok
     assert s["w"] == (6, 80)
     s.run("r = post(1)")
     s.approve(edits={"n": 5})
-    assert s.resume().ok
+    assert again(s).ok
     assert (s["r"], posted) == (6, [5])
     assert s.history[2].effects[0].arguments == {"n": "5"}
     s.restart()
@@ -112,7 +134,7 @@ def test_a_yes_for_the_session_covers_later_calls(sessions: None) -> None:
     s = cave.open("q3", skills=[post])
     s.run("post(1)")
     s.approve(scope="session")
-    assert s.resume().ok
+    assert again(s).ok
     assert s.run("post(2); post(3)").ok
     assert posted == [1, 2, 3]
 
@@ -126,7 +148,7 @@ def test_a_live_host_goes_on_by_itself(sessions: None) -> None:
     s._inner.listen(lambda event: ended.set() if event.type == "turn.finished" else None)
     s.approve()
     assert ended.wait(60)
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.status, posted, s["x"]) == ("done", [1], 2)
     assert s.resume() is None
 
@@ -139,25 +161,25 @@ def test_rules_hold_for_skills_and_cells(sessions: None) -> None:
         """Look."""
         return n
 
-    rules = [
+    rules: list[Any] = [
         cave.policy.Rule(decision="deny", skill="look", when=lambda call: call.arguments["n"] > 1),
         {"decision": "ask", "tier": "read"},
         {"decision": "deny", "module": "ftplib"},
         {"decision": "ask", "module": "colorsys"},
     ]
     s = cave.open("q3", skills=[look], policy=cave.Policy(rules=rules))
-    assert s.run("look(2)").error.name == "PolicyViolation"
-    assert s.run("look(1)").error.name == "ApprovalRequired"
+    assert fault(s.run("look(2)")).name == "PolicyViolation"
+    assert fault(s.run("look(1)")).name == "ApprovalRequired"
     s.approve()
-    assert s.resume().ok
+    assert again(s).ok
     cell = s.run("x = 1\nimport ftplib")
-    assert (cell.status, cell.error.name) == ("denied", "PolicyViolation")
+    assert (cell.status, fault(cell).name) == ("denied", "PolicyViolation")
     assert "x" not in s
     cell = s.run("import colorsys; y = 1")
-    assert (cell.status, cell.error.name) == ("denied", "ApprovalRequired")
+    assert (cell.status, fault(cell).name) == ("denied", "ApprovalRequired")
     s.approve()
-    again = s.resume()
-    assert (again.n, again.status, s["y"]) == (cell.n, "ok", 1)
+    after = again(s)
+    assert (after.n, after.status, s["y"]) == (cell.n, "ok", 1)
 
 
 def test_an_approver_of_the_users_own_answers(sessions: None) -> None:
@@ -174,10 +196,10 @@ def test_an_approver_of_the_users_own_answers(sessions: None) -> None:
 
     s = cave.open("q3", skills=[post], approver=approver)
     assert s.run("r = post(1)").ok
-    assert "out of office" in s.run("post(2)").error.message
-    assert s.run("post(3)").error.name == "ApprovalRequired"
+    assert "out of office" in fault(s.run("post(2)")).message
+    assert fault(s.run("post(3)")).name == "ApprovalRequired"
     assert posted == [1]
-    settled = [e for e in s.events() if e.type == "approval.settled"]
+    settled = [e for e in s.events() if isinstance(e, ApprovalSettled)]
     assert [e.state for e in settled] == ["approved", "denied"]
     assert {e.via for e in settled} == {"approver"}
 
@@ -201,7 +223,7 @@ def test_a_terminal_lists_and_answers_days_later(sessions: None) -> None:
     assert "waiting are none" in command("deny", "q3/a1", "--reason", "no", code=2).stderr
     assert "nothing waits" in command("approvals").stderr
     s = cave.open("q3", skills=[post], operator=steps)
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.status, turn.answer, posted, s["r"]) == ("done", "done", [2], 3)
 
 
@@ -224,5 +246,5 @@ def test_the_person_who_is_here_is_asked(
     assert (pressed, told.value) == ([("a2", True, "notebook")], "approved")
     assert yes.disabled
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
-    turn = s.resume()
+    turn = resumed(s)
     assert (turn.status, posted) == ("done", [1])

@@ -104,11 +104,16 @@ class Asking:
             place_of(work), work.call.digest, verdict.rule, lambda: self._for_call(work, verdict)
         )
         _insist(asked)
+        await self._take(asked, work)
 
     async def changed(self, work: Work) -> None:
         """Take the arguments of an answer in the place of the call's own."""
         asked = self.approvals.at(place_of(work), work.call.digest)
-        if asked is None or asked.state != "approved" or asked.given is None:
+        if asked is not None and asked.state == "approved":
+            await self._take(asked, work)
+
+    async def _take(self, asked: Approval, work: Work) -> None:
+        if asked.given is None:
             return
         stored = await self._pen.fetch(asked.given)
         arguments = self._codec.decode(stored)
@@ -227,6 +232,7 @@ class Asking:
         self, place: Place, digest: str, covers: str, request: Callable[[], Any]
     ) -> Approval:
         """What was said of these bytes at this place; asked for when nobody was asked."""
+        await self.absorb()  # perhaps somebody has answered meanwhile
         found = self.approvals.found(place, digest=digest, covers=covers)
         if found is None:
             event = await request()
@@ -235,7 +241,6 @@ class Asking:
             failpoints.hit("approval.after_request")
             found = self.approvals.entries[event.approval]
             await self._consult(found)
-        if found.pending:
             await self.absorb()
         return self.approvals.entries[found.id]
 
@@ -254,6 +259,7 @@ class Asking:
         """Put an answer where people's are: the first one counts."""
         store = self._pen.journal.store
         until = None if answer.state == "expired" else asked.expires_at
+        answer = replace(answer, at=self._pen.journal.clock.now())
         await store.answer(self._pen.journal.session, asked.id, answer.encoded(), until=until)
 
     async def absorb(self) -> None:

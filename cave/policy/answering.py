@@ -32,6 +32,8 @@ class Answer:
     actor: str = ""
     via: str = ""
     reason: str = ""
+    at: float = 0.0
+    """When it was given (Unix seconds); 0 where nobody knows."""
     edits: Mapping[str, Any] | None = None
     """Arguments that are to be others, as JSON values; the skill validates them again."""
 
@@ -131,6 +133,7 @@ def settled(
         actor=answer.actor,
         via=answer.via,
         reason=answer.reason,
+        answered_at=answer.at or None,
         edits={} if changed is None else changed.shown,
         edited="" if changed is None else changed.digest,
         given=None if changed is None else changed.stored,

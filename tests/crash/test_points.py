@@ -57,7 +57,7 @@ COVERED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "22 a fork while a cell runs": ("retry", (BUSY,)),
 }
-"""By point: kinds of skill, and tests. Approvals (point 21) are of the policy's own tests."""
+"""By point: kinds of skill, and tests. Approvals (point 21) are of test_leave."""
 
 
 DEBT = {"progress.after_commit"}

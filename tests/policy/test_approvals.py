@@ -18,7 +18,7 @@ ASKED = ApprovalRequested(
     expires_at=100.0, at=1.0, seq=1,
 )  # fmt: skip
 YES = ApprovalSettled(approval="a1", state="approved", digest=D, actor="ann", at=5.0, seq=2)
-HERE = (None, None, 3, "", 1)
+HERE = (3, "", 1)
 
 
 def fold(*events: ApprovalRequested | ApprovalSettled) -> Approvals:
@@ -44,13 +44,13 @@ def test_an_answer_is_for_the_exact_bytes_and_place() -> None:
     assert granted is not None
     assert granted.state == "approved"
     assert approvals.found(HERE, digest=OTHER, covers="post@h1") is None
-    assert approvals.found((None, None, 3, "", 2), digest=D, covers="post@h1") is None
+    assert approvals.found((3, "", 2), digest=D, covers="post@h1") is None
 
 
 def test_a_yes_for_the_session_covers_the_skill_as_it_was_declared() -> None:
     """Later calls with any arguments pass; a redefined skill, which has another hash, asks."""
     approvals = fold(ASKED, replace(YES, scope="session"))
-    later = (None, None, 9, "", 1)
+    later = (9, "", 1)
     assert approvals.found(later, digest=OTHER, covers="post@h1") is not None
     assert approvals.found(later, digest=OTHER, covers="post@h2") is None
     assert approvals.found(later, digest=OTHER, covers="") is None
