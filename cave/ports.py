@@ -153,6 +153,9 @@ class Store(Shared, Protocol):
     async def verify(self, session: str) -> Sequence[JournalFault]:
         """Check the hash chain; empty when it is whole."""
 
+    async def seals(self, session: str) -> Mapping[int, str]:
+        """The hash of each record (64 hex digits), by its number."""
+
     async def close(self) -> None:
         """Finish what is being written and let go of the files."""
 

@@ -16,6 +16,7 @@ import click
 
 import cave as api
 from cave import artefacts, config, facade, home
+from cave import audit as audits
 from cave.cli import columns, counted, narrate
 from cave.display.tables import VarTable, fitted
 from cave.display.terminal import at_terminal
@@ -226,12 +227,31 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
 @click.option("-f", "--follow", is_flag=True, help="Go on as events come, until Ctrl-C.")
 @click.option("--after", type=int, default=0, help="Only events with a higher number.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def log(name: str, follow: bool, after: int, as_json: bool) -> None:
+@click.option(
+    "--audit", is_flag=True, help="Who allowed what, and whether the hash chain is whole."
+)
+@click.option("--anchor", help="With --audit: compare with the anchor that was printed earlier.")
+@click.pass_context
+def log(
+    ctx: click.Context,
+    *,
+    name: str,
+    follow: bool,
+    after: int,
+    as_json: bool,
+    audit: bool,
+    anchor: str | None,
+) -> None:
     """Print the journal of session NAME, an event a line.
 
-    A terminal shows the beginning of each line; a pipe and --json get all of it.
+    A terminal shows the beginning of each line; a pipe and --json get all of it. --audit prints
+    who allowed what, when, on which evidence (the digest of the exact bytes, the record and its
+    hash), what is wrong with the hash chain, and an anchor: kept elsewhere, it shows later
+    whether anything up to there was changed. Then the exit status is 1.
     """
     existing(name)
+    if audit or anchor is not None:
+        ctx.exit(_audit(name, after, anchor, as_json=as_json))
     while True:
         for event in events(name, after):
             line = json.dumps(jsonable(event)) if as_json else fitted(_line(event), columns())
@@ -240,6 +260,37 @@ def log(name: str, follow: bool, after: int, as_json: bool) -> None:
         if not follow:
             return
         portal().call(asyncio.sleep(FOLLOW))
+
+
+def _audit(name: str, after: int, known: str | None, *, as_json: bool) -> int:
+    """Print the audit; gives the exit status."""
+    store = home.at().store
+    seals = portal().call(store.seals(name))
+    told = [line for line in audits.lines(events(name), seals) if line.seq > after]
+    faults = [f"record {f.seq}: {f.reason}" for f in portal().call(store.verify(name))]
+    differs = audits.moved(seals, known) if known is not None else ""
+    wrong, end = [*faults, *filter(None, [differs])], audits.anchor(seals)
+    if as_json:
+        for line in told:
+            click.echo(json.dumps(jsonable(line)))
+        click.echo(json.dumps({"records": len(seals), "anchor": end, "faults": wrong}))
+        return int(bool(wrong))
+    for line in told:
+        click.echo(fitted(_audited(line), columns()))
+    for fault in wrong:
+        click.echo(f"FAILED  {fault}")
+    if not wrong:
+        since = f", and goes on from anchor {known.partition(':')[0]}" if known else ""
+        click.echo(f"ok      {len(seals)} records, the hash chain is whole{since}")
+    click.echo(f"anchor  {end}")
+    return int(bool(wrong))
+
+
+def _audited(line: audits.Line) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
+    digest = f" digest {line.digest[:16]}" if line.digest else ""
+    evidence = f"record {line.record[:16]}{digest}"
+    return f"{line.seq:>5} {at} {line.deed:<9} {line.what}; by {line.by}; {evidence}"
 
 
 def _line(event: Event) -> str:

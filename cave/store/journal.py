@@ -205,6 +205,12 @@ def _decode(session: str, expected: int, row: tuple[int, float, str, int, bytes]
         ) from fault
 
 
+def seals(cursor: sqlite3.Cursor, sql: SQL, session: str) -> dict[int, str]:
+    """The hash of each record, by its number."""
+    row = find(cursor, sql, session)
+    return {seq: bytes(hash).hex() for seq, hash in cursor.execute(sql["seals"], {"of": row.id})}
+
+
 def verify(cursor: sqlite3.Cursor, sql: SQL, session: str) -> list[JournalFault]:
     """Every place where the journal differs from its chain."""
     cursor.execute("BEGIN")  # the head and the records of one moment

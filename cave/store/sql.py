@@ -153,6 +153,9 @@ class SQLStore:
     async def verify(self, session: str) -> Sequence[JournalFault]:
         return await self._read(lambda cursor, sql: journal.verify(cursor, sql, session))
 
+    async def seals(self, session: str) -> Mapping[int, str]:
+        return await self._read(lambda cursor, sql: journal.seals(cursor, sql, session))
+
     # -- answers and budgets, which need no lease --------------------------------------------
 
     async def answer(

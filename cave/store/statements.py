@@ -72,6 +72,7 @@ _STATEMENTS: dict[str, Any] = {
     "records": select(_e.seq, _e.at, _e.type, _e.format, _e.lease, _e.body, _e.hash)
     .where(_e.session_id == bindparam("of"))
     .order_by(_e.seq),
+    "seals": select(_e.seq, _e.hash).where(_e.session_id == bindparam("of")).order_by(_e.seq),
     "answer": select(_a.body).where(
         _a.session_id == bindparam("of"), _a.approval == bindparam("approval")
     ),

@@ -77,7 +77,7 @@ class StoreContract(SharedContract, LeaseContract):
 
         self.run(scenario)
 
-    @pytest.mark.parametrize("verb", ["info", "delete", "verify", "read", "acquire"])
+    @pytest.mark.parametrize("verb", ["info", "delete", "verify", "seals", "read", "acquire"])
     def test_a_wrong_name_is_told_with_the_nearest_one(self, verb: str) -> None:
         """Every verb on a missing session raises `SessionNotFound` proposing the nearest."""
 
@@ -87,6 +87,7 @@ class StoreContract(SharedContract, LeaseContract):
                 "info": store.info,
                 "delete": store.delete,
                 "verify": store.verify,
+                "seals": store.seals,
                 "read": lambda name: journal(store, name),
                 "acquire": lambda name: store.acquire(name, this_process()),
             }
