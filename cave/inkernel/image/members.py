@@ -8,6 +8,7 @@ here, by type, in C as far as possible.
 from __future__ import annotations
 
 import itertools
+import pickle
 import sys
 import types
 from collections.abc import Collection, Iterable
@@ -97,6 +98,26 @@ def _has_identity(value: Any) -> bool:
     if kind is tuple or kind is frozenset:
         return len(value) > 0
     return kinds.module(kind) in _VALUES
+
+
+_LARGE = 64 << 10
+_TEXTS = frozenset({str, bytes})
+_START = b"\x80\x05"
+"""How a pickle of this protocol begins."""
+
+
+def large(seen: list[Any], stream: bytearray) -> list[Any]:
+    """Texts of the objects that are so large that nobody wants them twice, wherever they are.
+
+    They lie outside of the frames of a stream, so that most streams need not be asked for them.
+    """
+    at = stream.find(_START) + len(_START)
+    while stream[at : at + 1] == pickle.FRAME:
+        at += 9 + int.from_bytes(stream[at + 1 : at + 9], "little")
+    if len(stream) - at < _LARGE:
+        return []
+    texts = list(itertools.compress(seen, map(_TEXTS.__contains__, map(type, seen))))
+    return list(itertools.compress(texts, map(_LARGE.__le__, map(len, texts))))
 
 
 _VALUES = frozenset({"datetime", "decimal", "fractions", "uuid", "pathlib", "pathlib._local"})

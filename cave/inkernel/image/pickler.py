@@ -546,6 +546,7 @@ def _finish(
     pickler.clear_memo()
     pickler.last = None
     shared = pickler.shared(file) + members.of(pickler.seen, named)
+    shared += members.large(pickler.seen, file)
     found = members.mutable(pickler.seen, shared) | pickler.places
     return Written(
         file, pickler.buffers, found, pickler.uses, pickler.provides, pickler.notes,
