@@ -21,6 +21,7 @@ from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
 from cave.policy.answering import Answer, choose, decoded, person
+from cave.policy.masking import Mask
 
 POLL = 0.3
 """Seconds between looks at what people have answered, while this process has the session."""
@@ -37,6 +38,7 @@ class Approving:
     _journal: Journal
     _fold: History
     _asking: broker.Asking
+    _mask: Mask
     _watching: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -149,7 +151,9 @@ class Approving:
         try:
             await self._go_on_by_itself()
         except CaveError as error:
-            log.warning("cannot go on by itself", session=self.name, reason=str(error))
+            log.warning(
+                "cannot go on by itself", session=self.name, reason=self._mask.text(str(error))
+            )
 
 
 async def waiting(fold: History, journal: Journal) -> Waiting:
