@@ -2,9 +2,11 @@
 
     python benchmarks/skills.py [--quick]
 
-A skill of the host without an effect, called and awaited; one that runs in the kernel, next
-to the plain function; a frame of 100 MB there and back. Calls and inputs alternate in blocks
-of one run; times are medians, ratios are what counts.
+A skill of the host without an effect, called and awaited, with the time of the processor that
+it takes here and in the kernel; one that runs in the kernel, next to the plain function; a frame
+of 100 MB there and back. In a session: what a call costs more when its effect is durable (an
+intent before it and a result after it on disk), next to two fsyncs of as many bytes. Calls and
+their peers alternate in blocks of one run; times are medians, ratios are what counts.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import os
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +44,12 @@ def plus(x: int) -> int:
 @cave.skill(runs="host")
 async def later(x: int) -> int:
     """The same, to be awaited."""
+    return x + 1
+
+
+@cave.skill(runs="host", effect="write")
+def post(x: int) -> int:
+    """The same, as an effect."""
     return x + 1
 
 
@@ -178,6 +188,49 @@ def measure(table: Table, ours: Ours, blocks: int) -> None:
     table.add_row("kernel skill; plain function", ms(kernel), ms(bare), f"{kernel / bare:.0f}", "")
 
 
+def processor(s: cave.Session, calls: int) -> float:
+    """What a call takes of the processor, in both processes: other work adds little to it."""
+    source = (
+        f"began = time.process_time()\ntimed({calls}, plus)\nprint(time.process_time() - began)"
+    )
+    began = time.process_time()
+    inside = float(s.run(source).raise_for_error().text)
+    return (time.process_time() - began + inside) / calls
+
+
+def fsyncs(folder: Path, n: int) -> list[float]:
+    """Times of two appends to a file, each with an fsync."""
+    found = []
+    with (folder / "peer").open("ab", buffering=0) as file:
+        for _ in range(n):
+            began = time.perf_counter()
+            for _ in range(2):
+                file.write(bytes(8192))
+                os.fsync(file.fileno())
+            found.append(time.perf_counter() - began)
+    return found
+
+
+def measure_durable(table: Table, folder: Path, blocks: int) -> None:
+    """Calls in a session, with and without an effect."""
+    os.environ["CAVE_HOME"] = str(folder / "home")
+    with cave.open("bench", skills=[plus, post], snapshot_every=1000) as s:
+        s.run(TIMED).raise_for_error()
+
+        def times(skill: str) -> list[float]:
+            told = s.run(f"print(*timed({BLOCK}, {skill}))").raise_for_error().text
+            return [float(part) for part in told.split()]
+
+        without, durable, peer = paired(
+            blocks, lambda: times("plus"), lambda: times("post"), lambda: fsyncs(folder, BLOCK)
+        )
+        spent = processor(s, 100 * blocks)
+    more = durable - without
+    table.add_row("host skill in a session", ms(without), "", "", "1 ms")
+    table.add_row("the same, processor: host + kernel", ms(spent), "", "", "1 ms")
+    table.add_row("a durable effect, more; 2 fsyncs", ms(more), ms(peer), f"{more / peer:.2f}", "1")
+
+
 def measure_large(table: Table, ours: Ours, runs: int) -> None:
     ours.run("import numpy as np, pandas as pd\nbig = pd.DataFrame({'a': np.arange(12_500_000.)})")
     there, copied = paired(
@@ -202,6 +255,7 @@ def main() -> None:
             measure_large(table, ours, 2 if quick else 7)
         finally:
             ours.close()
+        measure_durable(table, Path(folder), 2 if quick else 10)
     Console(width=100).print(table)
 
 

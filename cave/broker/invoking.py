@@ -1,6 +1,6 @@
 """Running a skill's function in this process: plain, async or a generator of progress.
 
-A plain function runs in a thread of its own, a daemon, so that one that hangs holds up
+A plain function has a thread to itself, a daemon, so that one that hangs holds up
 neither the loop nor the end of the process. What runs past its time cannot be stopped (an
 async one is cancelled): `TimedOut.late` tells when it ends after all.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +21,14 @@ from cave.skills import finish, finish_async
 
 _PATIENCE = 1.0
 """Seconds that a cancelled function has to end."""
+
+_IDLE = 5.0
+"""Seconds that a thread waits for more to do."""
+
+Inbox = queue.SimpleQueue[Callable[[], None]]
+_idle: list[Inbox] = []
+"""Of the threads that wait."""
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 class TimedOut(Exception):
@@ -61,17 +71,36 @@ async def invoke(
 def _in_thread(work: Callable[[], Any]) -> Future[Any]:
     future: Future[Any] = Future()
     context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            value = context.run(work)
-        except BaseException as error:  # noqa: BLE001  carried to the one who awaits it
-            future.set_exception(error)
-        else:
-            future.set_result(value)
-
-    threading.Thread(target=run, name="cave-skill", daemon=True).start()
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(inbox,), name="cave-skill", daemon=True).start()
+    inbox.put(lambda: _do(context, work, future))
     return future
+
+
+def _serve(inbox: Inbox) -> None:
+    """Work in a thread that waits a moment for more: to start one takes longer than many calls."""
+    while True:
+        try:
+            inbox.get(timeout=_IDLE)()
+        except queue.Empty:
+            try:
+                _idle.remove(inbox)
+            except ValueError:
+                continue  # there is work on its way
+            return
+        _idle.append(inbox)
+
+
+def _do(context: contextvars.Context, work: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        value = context.run(work)
+    except BaseException as error:  # noqa: BLE001  carried to the one who awaits it
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 async def _within(work: asyncio.Future[Any], timeout: float | None, *, stop: bool) -> Any:
