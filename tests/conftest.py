@@ -25,6 +25,16 @@ def pytest_sessionstart() -> None:
     gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that may take long come first, so that no worker begins one when others are done."""
+    items.sort(key=_seconds_allowed, reverse=True)
+
+
+def _seconds_allowed(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0
+
+
 def pytest_collection_finish() -> None:
     """From here on as ever, without those that stay."""
     gc.collect()

@@ -264,7 +264,7 @@ def test_an_interrupt_of_a_cell_never_hits_an_image(host: Host) -> None:
 
     async def storm() -> list[Image]:
         found = []
-        for number in range(8):
+        for number in range(4):
             asked = asyncio.ensure_future(host.kernel.snapshot(id=f"i{number}", base=None, lease=1))
             for _ in range(5):
                 await asyncio.sleep(0.003)
