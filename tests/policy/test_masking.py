@@ -18,7 +18,9 @@ from cave.events import (
     TextDelta,
     Variable,
 )
+from cave.history import History
 from cave.policy.masking import Mask
+from cave.replay import planned
 
 CANARY = "correct-horse/battery+staple"
 
@@ -114,3 +116,15 @@ def test_values_that_change_are_masked_from_then_on_and_before() -> None:
     environ["KEY"] = "short"
     with pytest.raises(ConfigError, match="less than 6"):
         it.look()
+
+
+def test_a_cell_whose_source_is_masked_does_not_run_again_by_itself() -> None:
+    """What ran is known to the process that ran it, and to no other: there it is left, with
+    the reason."""
+    history, started = History(), CellStarted(cell=1, source=f"key = {CANARY!r}", kernel=1)
+    history.feed((mask().event(started), CellFinished(cell=1, status="ok")))
+    assert history.source_of(1) is None
+    assert "masked in the journal" in planned(history, 1, asked=True).obstacle
+    history.sources[1] = started.source
+    assert history.source_of(1) == started.source
+    assert not planned(history, 1, asked=True).obstacle
