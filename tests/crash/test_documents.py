@@ -11,11 +11,14 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cave
 from cave.events import CellResumed, EffectIntent, EffectResult, Event, SnapshotCommitted
+from cave.history import History
+from cave.ledger import Entry, Ledger
 
 from . import documents
 from .conftest import Host, wait_until
@@ -23,7 +26,8 @@ from .test_effects import kernel_pid
 
 FULL = bool(os.environ.get("CAVE_CRASH_ROUNDS"))
 RECORDS, WAIT = (5000, 0.0) if FULL else (500, 0.004)
-VICTIMS = ["host", "kernel", "both"] * 3 + ["both"] if FULL else ["host", "kernel", "both"]
+VICTIMS = ["host", "kernel", "both", "recovery"] * (3 if FULL else 1)
+"""What dies; `recovery`: the kernel, and its host as it commits how far that had come."""
 FIRST = 400
 """Records before the first kill: progress is kept from one second on."""
 REDONE = 2.0
@@ -31,16 +35,20 @@ REDONE = 2.0
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
 
 WORK = f"""
+import signal
+from cave import failpoints
 from tests.crash import documents
+arm = failpoints.arm
+signal.signal(signal.SIGUSR1, lambda *_: arm("progress.after_commit", "kill"))
 s = cave.open('documents', skills=documents.SKILLS)
 if not len(s.history):
     s.put(records=documents.records({RECORDS}), wait={WAIT})
     s.run('import cave').raise_for_error()
     cell = s.run(documents.LOOP)
 else:
-    cell = s.resume()
+    cell = s.resume() or s.history[-1]  # None: it went on by itself
 while cell.status == 'died':
-    cell = s.resume()
+    cell = s.resume() or s.history[-1]  # None: it went on by itself
 print('ended', cell.status, cell.error)
 """
 
@@ -66,22 +74,29 @@ def test_a_loop_that_is_killed_files_each_record_once(
         for name in documents.NAMES:
             assert s.get(name, allow_pickle=True) == wanted[name], name
         check_restarts(s.events())
+        check_fold(s.events(), monkeypatch)
 
 
 def killed(host: Callable[..., Host], chance: random.Random) -> Host:
     """The last of the hosts that work; what is to die dies when so many records are filed."""
-    moments = sorted(chance.sample(range(FIRST, RECORDS - 20), len(VICTIMS)))
+    moments = sorted(chance.sample(range(FIRST, RECORDS - 10 * len(VICTIMS)), len(VICTIMS)))
     victims = chance.sample(VICTIMS, len(VICTIMS))
-    worker = host(WORK)
+    worker, last = host(WORK), 0
     for moment, victim in zip(moments, victims, strict=True):
-        wait_for(moment, worker)
-        print(f"{victim} at {documents.count()}")
+        wait_for(last + 5, worker)  # not twice under one item: that stops the loop
         pid = kernel_pid("documents")
+        wait_for(moment, worker)
+        if victim == "recovery":
+            worker.send(signal.SIGUSR1)
         if victim != "host":
             os.kill(pid, signal.SIGKILL)
-        if victim != "kernel":
+        last = documents.count()
+        print(f"{victim} at {last}")
+        if victim == "recovery":
+            assert worker.end() == -signal.SIGKILL
+        elif victim != "kernel":
             worker.kill()
-            worker = host(WORK)
+        worker = host(WORK) if victim != "kernel" else worker
     return worker
 
 
@@ -102,25 +117,42 @@ def check_restarts(events: Sequence[Event]) -> None:
         assert all(seconds <= REDONE for _, _, seconds in restarts)
 
 
+def check_fold(events: Sequence[Event], patch: pytest.MonkeyPatch) -> None:
+    """A host that opens the session looks at each effect a few times, however many there are."""
+    looked = 0
+    effect = Ledger.effect
+
+    def counted(self: Ledger, entry: Entry) -> Any:
+        nonlocal looked
+        looked += 1
+        return effect(self, entry)
+
+    patch.setattr(Ledger, "effect", counted)
+    History().feed(events)
+    deaths = sum(isinstance(event, CellResumed) for event in events)
+    assert looked <= RECORDS * (2 + 2 * deaths)
+
+
 def redone(events: Sequence[Event]) -> Iterator[tuple[int, int, float]]:
     """Of each restart: the item that it went on with, and the calls that were done before it
     and are made again, with the seconds that these took."""
     items = calls = 0
     begun: dict[str, EffectIntent] = {}
-    done: dict[int, tuple[float, float]] = {}
+    took: dict[int, float] = {}
+    last: float | None = None
     for event in events:
         match event:
             case EffectIntent():
                 begun[event.effect] = event
             case EffectResult():
                 intent = begun[event.effect]
-                done.setdefault(intent.ordinal, (intent.at, event.at))
+                took.setdefault(intent.ordinal, event.at - (last or intent.at))
+                last = event.at
             case SnapshotCommitted() if event.inside is not None:
                 items, calls = event.inside.items or 0, event.inside.calls
             case CellResumed():
-                again = [times for ordinal, times in done.items() if ordinal > calls]
-                last = max((end for _, end in again), default=0.0)
-                first = min((begin for begin, _ in again), default=last)
-                yield items, len(again), last - first
+                again = [seconds for ordinal, seconds in took.items() if ordinal > calls]
+                yield items, len(again), sum(again)
+                last = None
             case _:
                 pass
