@@ -100,6 +100,11 @@ def error_of(fault: Fault | None) -> CellError | None:
 class History:
     """What the events so far add up to."""
 
+    foreign = False
+    """Whether other clients may run cells in the kernel that serves."""
+    paused: BudgetPaused | None = None
+    """The limit at which the turn stopped last, until it goes on."""
+
     def __init__(
         self, read_text: BlobReader | None = None, read_value: ValueReader | None = None
     ) -> None:
@@ -131,9 +136,6 @@ class History:
         """The turn that is under way, or was when its host died."""
         self.waiting: OpenTurn | None = None
         """The last turn, when it ended without an answer and can go on."""
-        self.foreign = False
-        self.paused: BudgetPaused | None = None
-        """The limit at which the turn stopped last, until it goes on."""
         self.resumed: Inside | None = None
         """Where the cell that runs went on from, when that is not its start."""
         self.cut = Cut()
@@ -219,12 +221,7 @@ class History:
             case TurnStarted():
                 self._turn_started(event)
             case TurnResumed() if self.waiting is not None:
-                self._turn_resumed(self.waiting)
-                self.paused = None
-                if self.turn is not None and event.limits is not None:
-                    self.turn.limits = event.limits
-            case BudgetPaused():
-                self.paused = event
+                self._turn_resumed(self.waiting, event.limits)
             case StepStarted() if self.turn is not None:
                 self.turn.asked = event.step
                 self.turn.calls += 1
@@ -248,6 +245,8 @@ class History:
             case CellResumed() if event.cell in self._started:
                 self.running = replace(self._started[event.cell], kernel=event.kernel)
                 self.resumed = self.lasting.inside(event.cell)
+            case BudgetPaused():
+                self.paused = event
             case Recovered() if event.cells or event.left:
                 self._note(event)
             case SkillsOffered():
@@ -377,8 +376,9 @@ class History:
         )
         self.paused = None
 
-    def _turn_resumed(self, turn: OpenTurn) -> None:
-        self.turn, self.waiting = turn, None
+    def _turn_resumed(self, turn: OpenTurn, limits: Amount | None) -> None:
+        self.turn, self.waiting, self.paused = turn, None, None
+        turn.limits = turn.limits if limits is None else limits
         self.turns.pop(turn.n, None)
         self.past.pop(turn.n, None)
         turn.during += ((turn.calls, event) for event in self._between)
