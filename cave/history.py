@@ -259,11 +259,14 @@ class History:
                 pass
 
     def _effect(self, event: EffectIntent | EffectResult | EffectSettled) -> None:
-        """What came of an effect after its cell had ended is told of by that cell too."""
+        """What came of an effect after its cell had ended is told of by that cell too; of one
+        that runs again its next end tells."""
+        running = None if self.running is None else self.running.cell
         entry = self.ledger.entries.get(event.effect)
         undone = None if entry is None else self.ledger.entries.get(entry.first.undoes)
         for one in filter(None, (entry, undone)):
-            if (cell := self.cells.get(one.intent.cell)) is not None:
+            cell = self.cells.get(one.intent.cell)
+            if cell is not None and cell.n != running:
                 self.cells[cell.n] = replace(cell, effects=self.effects_of(cell.n))
         if isinstance(event, EffectSettled) or (undone is not None and undone.undone):
             self._note(event)
