@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 LEAST = 1.0
 """Seconds from the beginning of a cell, and from one image, to the next at least."""
 SHARE = 20
-"""So many times what an image took pass before the next."""
+"""So many times what an image took pass before the next: of processor time, and of the disk;
+where others want the processor too, the loop is slowed down as much as the image."""
 DEADLY = 2
 """Deaths of the kernel under one item after which the loop stops."""
 _AGAIN = "__future__"
@@ -147,14 +148,14 @@ class Progress:
     def _take(self) -> None:
         if self._cell is None or time.monotonic() < self._due or not self._quiet():
             return
-        began = time.monotonic()
+        began, pending = time.thread_time(), self._kernel.objects.images.pending
         self._kernel.boundary()
         self._kernel.publisher.settle()
         with observed.recorded():  # what it writes is no deed of the cell
-            self._kernel.objects.images.pending.write_progress(self._place)
+            pending.write_progress(self._place)
         self._kernel.interrupts.check()
-        now = time.monotonic()
-        self._due = now + max(LEAST, SHARE * (now - began))
+        took = time.thread_time() - began + pending.synced
+        self._due = time.monotonic() + max(LEAST, SHARE * took)
 
     def _quiet(self) -> bool:
         kernel, lane = self._kernel, lanes.running()

@@ -59,6 +59,8 @@ class Pending:
         self._timer: Any = None
         self._progress = False
         """Whether the progress of a cell has been written."""
+        self.synced = 0.0
+        """Seconds for which the disk was waited for at the last image."""
 
     def cell_ended(self) -> None:
         """If no image is asked for in time, one is written."""
@@ -147,13 +149,13 @@ class Pending:
         try:
             parts.write(fd, start=start)
             os.pwrite(fd, MAGIC + len(told).to_bytes(8, "little") + told, 0)
-            os.fsync(fd)
+            self.synced = _sync(fd)
         finally:
             os.close(fd)
         os.replace(new, os.path.join(self._folder, name))
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
+            self.synced += _sync(folder)
         finally:
             os.close(folder)
 
@@ -171,3 +173,10 @@ class Pending:
             loop.call_later(_LOOK, look)
 
         loop.add_callback(lambda: loop.call_later(_LOOK, look))
+
+
+def _sync(fd: int) -> float:
+    """Wait for the disk; how many seconds that took."""
+    began = time.perf_counter()
+    os.fsync(fd)
+    return time.perf_counter() - began
