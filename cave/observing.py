@@ -159,7 +159,9 @@ class Observing:
         """Decorator: have a function (also a coroutine function) called with every event of a
         type, in their order, beside the work; what it raises tears nothing."""
         if not _is_event(kind):
-            raise ConfigError(f"{kind!r} is no type of event; write @s.on(cave.events.CellFinished)")
+            raise ConfigError(
+                f"{kind!r} is no type of event; write for example @s.on(cave.events.CellFinished)"
+            )
 
         def register(function: F) -> F:
             _check(function, "what hears events")
