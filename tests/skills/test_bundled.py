@@ -289,8 +289,12 @@ def test_csv_files_of_every_dialect_are_read(
     assert frame.id.tolist() == ["001", "002"]
     assert frame.name.tolist() == ["ä", "b"]
     assert frame.x.tolist() == [1.5, 2.0]
-    assert tuple(frame.attrs["read_as"].values()) == expected
+    assert tuple(frame.attrs["read_as"].values()) == (*expected, 0)
     assert len(use("load_csv", str(file), rows=1)) == 1
+    file.write_bytes(b"Titel\n\nid;x\n001;1,5\n002;2,0\n")
+    titled = use("load_csv", file)
+    assert titled.attrs["read_as"]["header"] == 2
+    assert titled.to_dict("list") == {"id": ["001", "002"], "x": [1.5, 2.0]}
 
 
 def test_tables_come_back_from_csv_parquet_and_excel(tmp_path: Path, wine: pd.DataFrame) -> None:

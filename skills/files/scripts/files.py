@@ -28,16 +28,20 @@ def load_csv(path: Path, *, separator: str | None = None, rows: int | None = Non
         try:
             separator = csv.Sniffer().sniff(sample[:20_000], delimiters=",;\t|").delimiter
         except csv.Error:
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            usual = "\t" if path.suffix.lower() == ".tsv" else ","
+            separator = max((usual, *",;\t|"), key=lambda mark: _table_rows(sample, mark)[1])
+    header, _ = _table_rows(sample, separator)
     texts = pd.read_csv(
-        path, sep=separator, encoding=encoding, dtype=str, nrows=rows, skipinitialspace=True
-    )
+        path, sep=separator, encoding=encoding, dtype=str, nrows=rows, skipinitialspace=True,
+        skiprows=header,
+    )  # fmt: skip
     comma = separator != "," and bool(re.search(r"\d,\d{1,2}(?:\D|$)", sample))
     made = texts.apply(lambda column: _typed(column, comma=comma))
     made.attrs["read_as"] = {
         "encoding": encoding,
         "separator": separator,
         "decimal": "," if comma else ".",
+        "header": header,
     }
     return made
 
@@ -129,6 +133,25 @@ def _encoding(head: bytes, path: Path) -> str:
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
+
+
+def _table_rows(sample: str, separator: str) -> tuple[int, int]:
+    """Lines above the first row of the usual width, and how many rows have that width."""
+    import csv
+    from collections import Counter
+
+    lines = csv.reader(sample.splitlines()[:50], delimiter=separator)
+    rows, above = [], 0
+    for row in lines:
+        if row:
+            rows.append((above, len(row)))
+        above = lines.line_num
+    width, count = max(
+        Counter(n for _, n in rows if n > 1).items(), key=lambda it: (it[1], it[0]), default=(0, 0)
+    )
+    if count < 2:
+        return 0, count
+    return next(at for at, n in rows if n >= width), count
 
 
 def _typed(column: pd.Series, *, comma: bool) -> pd.Series:
