@@ -57,7 +57,7 @@ def test_other_nan_are_shared_as_well() -> None:
     made = back(
         "import decimal, numpy as np\n"
         "d = decimal.Decimal('NaN'); s = decimal.Decimal('sNaN'); c = complex('nan')\n"
-        "f = np.float64('nan'); t = np.datetime64('NaT'); one = 1 + 0j\n"
+        "f = np.float64('nan'); t = np.datetime64('NaT', 's'); one = 1 + 0j\n"
         "held = [d, s, c, f, t, one]"
     )
     for name, other in zip("dscft", made["held"], strict=False):
