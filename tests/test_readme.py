@@ -48,6 +48,7 @@ def test_the_python_of_the_readme_runs(desk: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "south" in out
     assert names["top"].index[0] == "south"  # type: ignore[attr-defined]
+    assert "4950" in out
     assert (desk / "story.ipynb").is_file()
     assert re.search(r"^cell \d+ ok$", out, re.MULTILINE)
 
