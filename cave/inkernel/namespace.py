@@ -224,10 +224,16 @@ class _Place:
         self.number = id(obj)
 
 
+_NOT_WEAKLY = frozenset({"ParamSpecArgs", "ParamSpecKwargs"})
+"""Types whose objects, on Python 3.12, leave weak references to them dangling when they end."""
+
+
 def _held(obj: object) -> object:
     """What stands for an object: not itself, so that a cell can free it, and what hangs on it."""
     if any(kinds.name(base) == "ndarray" for base in kinds.mro(type(obj))):
         return _Place(obj)
+    if kinds.name(type(obj)) in _NOT_WEAKLY:
+        return obj
     try:
         return weakref.ref(obj)
     except TypeError:
