@@ -252,7 +252,7 @@ class Supply:
             self.kernel = None
             await kernel.detach()
             raise
-        await self.record(found)
+        await self.record([entry for entry in found if not _cut(entry)])  # `bury` tells of that
         kernel.ack(history.spool)
         if history.running is not None and kernel.death is None:
             fault = "its host died before it was sent; it did not run"
