@@ -38,8 +38,10 @@ WORK = f"""
 import signal
 from cave import failpoints
 from tests.crash import documents
-arm = failpoints.arm
-signal.signal(signal.SIGUSR1, lambda *_: arm("progress.after_commit", "kill"))
+def arm(*_):
+    failpoints.arm("progress.after_commit", "kill")
+    print("armed", flush=True)
+signal.signal(signal.SIGUSR1, arm)
 s = cave.open('documents', skills=documents.SKILLS)
 if not len(s.history):
     s.put(records=documents.records({RECORDS}), wait={WAIT})
@@ -88,6 +90,7 @@ def killed(host: Callable[..., Host], chance: random.Random) -> Host:
         wait_for(moment, worker)
         if victim == "recovery":
             worker.send(signal.SIGUSR1)
+            worker.wait_for("armed")
         if victim != "host":
             os.kill(pid, signal.SIGKILL)
         last = documents.count()
