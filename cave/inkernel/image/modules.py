@@ -122,7 +122,7 @@ class Modules:
             here = [os.getcwd()]
         except OSError:
             here = []
-        entries = [os.path.realpath(entry) for entry in sys.path if isinstance(entry, str)]
+        entries = [os.path.realpath(entry) for entry in sys.path if type(entry) is str]
         places = here + [entry for entry in entries if entry not in self._places]
         return any(real.startswith(place.rstrip(os.sep) + os.sep) for place in places)
 
