@@ -111,7 +111,8 @@ def test_exit_codes_and_errors(desk: Path) -> None:
     assert done.stderr.count("over_budget") == 1
     assert "cave resume e --steps" in done.stderr
     Path("end.py").write_text("steps = ['print(a + b)']\n")
-    assert cave("resume", "e", "--model", "script:end.py").stdout.strip() == "3"
+    raised = cave("resume", "e", "--model", "script:end.py", "--steps", "9")
+    assert raised.stdout.strip() == "3"
     bad = cave("ask", "e", "hi", "--data", "absent.csv", code=2)
     assert "absent.csv" in bad.stderr
 

@@ -22,7 +22,7 @@ GRAPH = (
     "for i in range(12_000):\n    at.next = Node(i)\n    at = at.next\n"
     "del at, i\nother = 1\nimport csv, functools"
 )
-HOLD = "csv.poke = functools.partial(setattr, head, 'n')"
+HOLD = "csv.__dict__['poke'] = functools.partial(setattr, head, 'n')"
 """A library holds a function that changes a variable: no name in a cell's code says so."""
 
 
