@@ -113,12 +113,16 @@ class Namespace:
         """These names were unbound from outside."""
         self._forget(list(names))
 
+    def let_go(self, stay: Collection[str]) -> None:
+        """Hold no longer what is about to be replaced: all but what is in `stay`."""
+        self._forget([n for n in self._bound if n not in stay or n not in self._space])
+
     def restored(self, cells: Mapping[str, int | None], stay: Collection[str]) -> None:
         """The namespace is that of a snapshot: `cells` made it; what is in `stay` is as it was.
 
         Nothing is described yet: that would read what nobody has used.
         """
-        self._forget([n for n in self._bound if n not in stay or n not in self._space])
+        self.let_go(stay)
         for name, obj in self._space.items():
             if not self._is_ours(name, obj):
                 continue

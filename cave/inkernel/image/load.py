@@ -77,17 +77,22 @@ class Load:
     notes: list[Note] = field(default_factory=list)
 
 
-def _nowhere(_serial: int) -> None:
+def _nobody(_told: Any) -> None:
     pass
 
 
 def load(
-    taker: Taker, shell: Any, wanted: Load, tell: Callable[[int], None] = _nowhere
+    taker: Taker,
+    shell: Any,
+    wanted: Load,
+    tell: Callable[[int], None] = _nobody,
+    let_go: Callable[[set[str]], None] = _nobody,
 ) -> tuple[list[Note], set[str], Callable[[], None]]:
     """Make the namespace that of `wanted`; notes, the names that stayed, and what is to be
     called before code of the user runs: memory is watched from then on. Raises `Stale`.
 
-    `tell` hears the number of each group (from 1) before it is read, and 0 after the last."""
+    `tell` hears the number of each group (from 1) before it is read, and 0 after the last;
+    `let_go` the names that stay, before the others are replaced."""
     if stale := taker.stale(wanted.base, wanted.keep):
         raise Stale(stale)
     kept = [taker.groups[id] for id in wanted.keep]
@@ -114,6 +119,7 @@ def load(
     for note in wanted.lost:
         loaded[note.name] = Lost(note.name, note.type, note.reason)
     stay = {name for group in kept for name in group.names}
+    let_go(stay)
     notes = wanted.notes + roots.bind(shell, loaded, stay) + wanted.lost
     taker.world = world
     taker.buffers.keep({buffer.id for group in kept for buffer in group.buffers})

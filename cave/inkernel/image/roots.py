@@ -11,9 +11,12 @@ working directory), `bind` afterwards.
 
 from __future__ import annotations
 
+import gc
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import kinds
 from . import hidden, modules, remarks
 from .lost import Lost
 
@@ -30,6 +33,7 @@ _MACHINERY = frozenset({
 _UNDERS = ("_", "__", "___")
 _TEXTS = "_output_"
 """The kernel binds long outputs to such names, hidden from listings; they are data all the same."""
+_CODE = (type, types.FunctionType, types.ModuleType)
 _SOURCES = 100
 _CHARACTERS = 32 << 10
 """How many sources of cells stay in `In`, and how long they are together."""
@@ -73,6 +77,7 @@ def begin(loaded: Mapping[str, Any]) -> list[Any]:
 def bind(shell: Any, loaded: Mapping[str, Any], keep: Iterable[str]) -> list[Any]:
     """Make the namespace that of `loaded`, with the roots in `keep` as they are."""
     stay = set(keep)
+    _let_go(shell, stay)
     _bind_variables(shell, loaded, stay)
     _bind_outputs(shell, loaded, stay)
     if HISTORY not in stay:
@@ -80,6 +85,39 @@ def bind(shell: Any, loaded: Mapping[str, Any], keep: Iterable[str]) -> list[Any
     notes = modules.apply(loaded, stay)
     notes += hidden.apply(loaded, stay)
     return notes + remarks.take()
+
+
+def _let_go(shell: Any, stay: set[str]) -> None:
+    """Old values end, the newest first, while the classes and functions that they end by are
+    still there: a finaliser that ran later would find, and change, what was loaded."""
+    space = shell.user_ns
+    old = variables(shell)
+    finalised = any(kinds.of(v, type) and "__del__" in kinds.space(v) for v in old.values())
+    _let_results_go(shell, stay)
+    for name in reversed([name for name in old if name not in stay]):
+        if not kinds.of(old.pop(name), *_CODE):
+            space[name] = None
+    if finalised:  # objects in cycles are to end now, too
+        gc.collect()
+
+
+def _let_results_go(shell: Any, stay: set[str]) -> None:
+    out, hook = shell.history_manager.output_hist, shell.displayhook
+    going = [number for number in out if f"out:{number}" not in stay]
+    ids = {id(out[number]) for number in going}
+    for name in _UNDERS:
+        if f"out:{name}" not in stay and id(getattr(hook, name)) in ids:
+            _empty(shell, name, getattr(hook, name))
+            setattr(hook, name, None)
+    for number in reversed(going):
+        _empty(shell, f"_{number}", out[number])
+        out[number] = None
+
+
+def _empty(shell: Any, name: str, value: Any) -> None:
+    for space in (shell.user_ns, shell.user_ns_hidden):
+        if space.get(name, _ABSENT) is value:
+            space[name] = None
 
 
 def _bind_variables(shell: Any, loaded: Mapping[str, Any], stay: set[str]) -> None:

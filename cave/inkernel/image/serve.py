@@ -120,21 +120,23 @@ class Images:
 
     def restore(self, parent: Message) -> tuple[Message, list[Any]]:
         """Comes back to an image; answers with notes, or with groups that cannot stay."""
-        content = parent["content"]
+        content, space = parent["content"], self._kernel.objects.namespace
         door = self._kernel.settings.door
         fds = [fd for token in content["tokens"] for fd in door.claim_all(token)]
         with load.given(content, _parts(content, parent["buffers"], door), fds) as wanted:
             try:
                 with self._kernel.interrupts.only_aimed():
                     tell = load.telling(fds[content["progress"] :])
-                    notes, stay, watch = load.load(self.taker, self._kernel.shell, wanted, tell)
+                    notes, stay, watch = load.load(
+                        self.taker, self._kernel.shell, wanted, tell, space.let_go
+                    )
             except load.Stale as stale:
                 return {"stale": list(stale.ids), "notes": []}, []
         self._after.append(watch)
         if touch.active(self._kernel.shell):
             self.settle()
         self._kernel.restored()
-        self._kernel.objects.namespace.restored(content["cells"], stay)
+        space.restored(content["cells"], stay)
         self.at = content["id"], self._kernel.shell.touched.version
         told = [[n.kind, n.name, n.type, n.reason, n.path] for n in notes]
         return {"stale": [], "notes": told}, []
