@@ -93,6 +93,8 @@ class Kernel(IPythonKernel):
         """The request for a cell that asks for an image, too."""
         self.begins: Message = {}
         """Where the cell that runs goes on, when an earlier run of it was cut."""
+        self.base: str | None = None
+        """The image that the host had on disk when it sent that cell."""
         self._bound: list[str] = []
         self._calls: Any = None
         self.observer: Observer | None = None
@@ -307,8 +309,9 @@ class Kernel(IPythonKernel):
         self._ended = {"status": "error", "ename": "Lost", "evalue": "the kernel lost the cell"}
         self.publisher.capture.begin(running.msg_id)
         self.publisher.follow(running.msg_id)
-        begin = _cave(parent).get("begin")
+        begin, image = _cave(parent).get("begin"), _cave(parent).get("image")
         self.begins = begin if isinstance(begin, dict) else {}
+        self.base = image.get("base") if isinstance(image, dict) else None
         if running.cell is not None:
             self._number(running.cell)
         if self.observer is not None:
@@ -317,7 +320,7 @@ class Kernel(IPythonKernel):
             await super().execute_request(stream, ident, parent)
         finally:
             self._end_cell(running, parent)
-            if isinstance(_cave(parent).get("image"), dict):
+            if isinstance(image, dict):
                 self._behind = stream, ident, parent
 
     def _number(self, cell: int) -> None:

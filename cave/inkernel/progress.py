@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 LEAST = 1.0
 """Seconds from the beginning of a cell, and from one image, to the next at least."""
 SHARE = 20
-"""So many times what an image took pass before the next: of processor time, and of the disk;
+"""So many times what an image takes pass before it: of processor time, and of the disk;
 where others want the processor too, the loop is slowed down as much as the image."""
+DISK = 0.5e9
+"""Bytes a second that are written, about."""
 DEADLY = 2
 """Deaths of the kernel under one item after which the loop stops."""
 _AGAIN = "__future__"
@@ -42,7 +44,10 @@ class Progress:
         self._folder = os.path.join(kernel.settings.folder, "pending")
         self._cell: int | None = None
         self._begin: Message = {}
-        self._due = 0.0
+        self._base: str | None = None
+        """The image that the host had on disk when the cell began."""
+        self._last = self._due = 0.0
+        """When the cell began or its last image was taken, and when the next is due."""
         self._statement = 0
         self._loop: Each | None = None
         self._expects = False
@@ -54,12 +59,13 @@ class Progress:
 
     # -- the shell tells ---------------------------------------------------------------------
 
-    def begin(self, cell: int | None, begin: Message) -> tuple[int, int]:
+    def begin(self, cell: int | None, begin: Message, base: str | None) -> tuple[int, int]:
         """A cell begins, at its start or where an earlier run had come to; the numbers of calls
         and of lanes so far."""
         on = self._kernel.settings.pending_after is not None
-        self._cell, self._begin = (cell if on else None), dict(begin)
-        self._due = time.monotonic() + LEAST
+        self._cell, self._begin, self._base = (cell if on else None), dict(begin), base
+        self._last = time.monotonic()
+        self._due = self._last + LEAST
         self._statement, self._loop, self._expects = 0, None, False
         return int(begin.get("calls", 0)), int(begin.get("forks", 0))
 
@@ -146,16 +152,28 @@ class Progress:
     # -- the image ---------------------------------------------------------------------------
 
     def _take(self) -> None:
-        if self._cell is None or time.monotonic() < self._due or not self._quiet():
+        now = time.monotonic()
+        if self._cell is None or now < self._due or not self._quiet():
             return
-        began, pending = time.thread_time(), self._kernel.objects.images.pending
+        images = self._kernel.objects.images
+        self._due = self._last + SHARE * images.taker.expense
+        if now < self._due:
+            return
+        began, since = time.thread_time(), now - self._last
         self._kernel.boundary()
         self._kernel.publisher.settle()
         with observed.recorded():  # what it writes is no deed of the cell
-            pending.write_progress(self._place)
+            size, kept = images.pending.write_progress(
+                self._place, self._base, lambda size: _price(size) <= since
+            )
         self._kernel.interrupts.check()
-        took = time.thread_time() - began + pending.synced
-        self._due = time.monotonic() + max(LEAST, SHARE * took)
+        took = time.thread_time() - began + images.pending.synced
+        end = time.monotonic()
+        self._due = end + max(LEAST, SHARE * took)
+        if kept:
+            self._last = end
+        else:
+            self._due = max(self._due, self._last + _price(size))
 
     def _quiet(self) -> bool:
         kernel, lane = self._kernel, lanes.running()
@@ -197,6 +215,11 @@ class Progress:
 
 
 _ITEM = 200
+
+
+def _price(size: int) -> float:
+    """Seconds that pass before so many bytes are written."""
+    return SHARE * size / DISK
 
 
 def _is_loop(node: ast.stmt) -> bool:

@@ -126,7 +126,8 @@ class Shell(ZMQInteractiveShell):
         running = self.kernel.running
         if running is None or len(self.places) > 1:
             return contextlib.nullcontext()
-        calls, forks = self.progress.begin(running.cell, self.kernel.begins)
+        begins, base = self.kernel.begins, self.kernel.base
+        calls, forks = self.progress.begin(running.cell, begins, base)
         return lanes.of_cell(running.cell, running.msg_id, calls, forks)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:

@@ -55,13 +55,15 @@ def _left(path: Path) -> tuple[dict[str, Any], memoryview] | None:
 
 
 def progress(folder: Path, number: int, cell: int) -> tuple[Image, Inside] | None:
-    """What kernel `number` kept in the midst of a cell, and where that was; None when it kept
-    nothing. Raises `SnapshotError` when it is not in order."""
+    """What kernel `number` kept in the midst of a cell, as a difference from the snapshot of
+    before it where that was on disk, and where that was; None when it kept nothing. Raises
+    `SnapshotError` when it is not in order."""
     found = _left(_path(folder, number, "progress"))
     if found is None:
         return None
     told, blob = found
-    image, place = decode(told, blob, id=str(told.get("id")), base=None), told.get("progress")
+    base, place = told.get("base"), told.get("progress")
+    image = decode(told, blob, id=str(told.get("id")), base=base if type(base) is str else None)
     if not isinstance(place, dict) or place.get("cell") != cell:
         return None
     try:

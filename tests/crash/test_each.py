@@ -94,6 +94,19 @@ for x in cave.each(range(40)):
 print(kept == list(range(4000, 4040)))
 """
 
+RESIDENT = """
+import os, numpy as np
+big = np.zeros(4 << 20); view = big[7:]
+path = os.path.join(get_ipython().kernel.objects.images.pending._folder, 'progress')
+"""
+WRITING = """
+sizes, big[-1] = [], 1
+for x in cave.each(range(40)):
+    big[x * 1000] = post({base} + x)
+    if os.path.exists(path):
+        sizes.append(os.path.getsize(path))
+"""
+
 
 class World:
     """What the skills have done, and when they end the kernel."""
@@ -257,6 +270,31 @@ def test_a_death_while_progress_is_written_costs_that_image_alone(session: cave.
     assert cell.text.strip() == "True"
     assert WORLD.since(4000) == list(range(4000, 4040))
     assert inside(session, cell.n)[-1].items == 31
+
+
+def test_progress_is_a_difference_from_the_last_snapshot(session: cave.Session) -> None:
+    """Large memory that the cell writes little of is not written again, and comes back with
+    what was written."""
+    session.run(RESIDENT).raise_for_error()
+    session.run("progress.LEAST = 0.01")
+    WORLD.deadly = {7035: 1}
+    cell = run_on(session, WRITING.format(base=7000)).raise_for_error()
+    assert inside(session, cell.n)[-1].items
+    assert 0 < max(session["sizes"]) < 4 << 20
+    assert session.get("big")[::1000][:40].tolist() == list(range(7000, 7040))
+    text = session.run("print(big[-1], np.shares_memory(big, view), view[993])").text
+    assert text.split() == ["1.0", "True", "7001.0"]
+
+
+def test_progress_that_would_hold_the_loop_up_waits(session: cave.Session) -> None:
+    """What is written costs a loop a twentieth of its time at most."""
+    session.run(RESIDENT).raise_for_error()
+    session.run("progress.LEAST, progress.SHARE, progress.DISK = 0.01, 20, 1e3")
+    session.run(WRITING.format(base=8000)).raise_for_error()
+    assert session["sizes"] == []
+    session.run("progress.SHARE, progress.DISK = 0, 0.5e9")
+    session.run(WRITING.format(base=8100)).raise_for_error()
+    assert session["sizes"] != []
 
 
 @pytest.mark.parametrize("mutant", ["calls", "loop"])

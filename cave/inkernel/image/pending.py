@@ -18,9 +18,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..output import pack
-from . import fill, touch
-from .buffers import Buffers, Seen
-from .take import Taker
+from . import fill
+from .aside import Aside
 
 if TYPE_CHECKING:
     from ..kernel import Kernel
@@ -32,20 +31,6 @@ _RESERVE = 64 << 20
 _PATIENCE = 60.0
 """Seconds that a variable may take to be written; then it is lost."""
 _LOOK = 5.0
-
-
-class Whole(Buffers):
-    """All memory is given whole, nothing is tracked."""
-
-    def _tracker(self) -> Any:
-        return None, "nothing is compared"
-
-    def look(self, places: Any, *, commit: bool = True) -> list[Seen]:
-        """Every buffer, under a new id."""
-        found = super().look(places, commit=False)
-        for seen in found:
-            seen.buffer.id = self._new_id()
-        return found
 
 
 class Pending:
@@ -100,20 +85,29 @@ class Pending:
         self._version = version
         return True
 
-    def write_progress(self, place: Callable[[], dict[str, Any]]) -> bool:
-        """Write all of the namespace in the midst of a cell, which is at that place; whether
-        it could be done."""
+    def write_progress(
+        self,
+        place: Callable[[], dict[str, Any]],
+        base: str | None,
+        may_be: Callable[[int], bool],
+    ) -> tuple[int, bool]:
+        """Write the namespace in the midst of a cell, which is at that place, as a difference
+        from `base` if that is the last image; if it `may_be` so large. Its size in bytes, and
+        whether it was written."""
         kernel = self._kernel
+        self.synced = 0.0
         self._watch()
         try:
             with kernel.interrupts.held():
-                told, parts, alive = self._described({"progress": place()})
+                told, parts, alive = self._described(base, {"progress": place()})
+                if not may_be(parts.size):
+                    return parts.size, False
                 self._put(told, parts, alive, "progress")
         except Exception as exc:
             kernel.log.warning("the progress of the cell could not be kept: %r", exc)
-            return False
+            return 0, False
         self._progress = True
-        return True
+        return parts.size, True
 
     def discard_progress(self) -> None:
         """The cell has ended."""
@@ -122,12 +116,13 @@ class Pending:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._folder, "progress"))
 
-    def _described(self, more: dict[str, Any] | None = None) -> tuple[bytes, fill.Parts, Any]:
+    def _described(
+        self, base: str | None = None, more: dict[str, Any] | None = None
+    ) -> tuple[bytes, fill.Parts, Any]:
         images = self._kernel.objects.images
-        taker = Taker(self._kernel.shell, touch.Touch(), Whole)
-        taker.world, taker.guard = images.taker.world, images.taker.guard
+        taker = Aside(images.taker, base)
         began = time.perf_counter()
-        taken = taker.take(f"pending-{os.getpid()}-{time.time_ns()}", None)
+        taken = taker.image_of_all(f"pending-{os.getpid()}-{time.time_ns()}")
         content, parts = fill.describe(taken)
         content |= {
             "python": images.python,

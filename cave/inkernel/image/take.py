@@ -66,7 +66,7 @@ class Taker:
     def __init__(
         self, shell: Any, touched: touch.Touch, made: Callable[..., Buffers] = Buffers
     ) -> None:
-        self._shell = shell
+        self.shell = shell
         self._touched = touched
         self._prefix = secrets.token_hex(4)
         self._count = 0
@@ -83,12 +83,20 @@ class Taker:
         """The image that the next one can be a difference from."""
         self.groups: dict[str, Group] = {}
         self.owner: dict[str, Group] = {}
+        self.once = False
+        """Whether no image follows, for which anything could be prepared."""
         self._order: list[str] | None = None
         """Ids of the groups of `image`, in its order, where it was given by this kernel."""
         self.world = definitions.Definitions()
         self.buffers = made(self.new_id)
         self.guard: Callable[[str], AbstractContextManager[None]] = _unguarded
         """Around what runs code of the user, with the name that it is for."""
+
+    @property
+    def expense(self) -> float:
+        """About how many seconds it takes to write and look at all, as far as that is known."""
+        groups = self.groups.values()
+        return sum(g.cost + self.buffers.cost(g.buffers) for g in groups)
 
     def new_id(self) -> str:
         """An id that no other kernel gives."""
@@ -102,7 +110,7 @@ class Taker:
         self.number += 1
         if base is None or base != self.image:
             self._forget()
-        names = self._touched.take(self._shell)
+        names = self._touched.take(self.shell)
         base, self.image = self.image, None  # until all is well
         try:
             taken = self._take(id, base, names, verify=verify)
@@ -110,11 +118,11 @@ class Taker:
             self._touched.everything()
             raise
         self.image = id
-        self._touched.beside(self._shell)
+        self._touched.beside(self.shell)
         return taken
 
     def _roots(self) -> dict[str, Any]:
-        found = roots.roots(self._shell)
+        found = roots.roots(self.shell)
         self._named = members.named(found.values())
         return found
 
@@ -156,7 +164,8 @@ class Taker:
         ]
         self._settle([taken.group for taken in made], found)
         made.sort(key=_order)
-        work.make_batches(taken.group for taken in made)
+        if not self.once:
+            work.make_batches(taken.group for taken in made)
         libraries = {name for taken in made for name in taken.group.libraries}
         packages = facts.versions(libraries - {""})  # a class may say that it is of no module
         alive = [unit.written for unit in units] + [found]
@@ -217,7 +226,7 @@ class Taker:
         if self.image is None or self.image != base:
             return list(keep)
         found = self._roots()
-        names = self._touched.take(self._shell)
+        names = self._touched.take(self.shell)
         self._touched.again(names)
         work = Work(self, found, names, spare=math.inf)
         work.do()
@@ -238,14 +247,14 @@ class Taker:
     def loaded(self, image: str, now: Sequence[Group]) -> None:
         """The namespace is that of `image`: groups that were kept, and those just loaded."""
         self.image, self._order = image, None
-        self._touched.take(self._shell)
+        self._touched.take(self.shell)
         serials = [group.serial for group in now]
         self._namer.serials = max([self._namer.serials, *serials])
-        found = roots.roots(self._shell)
+        found = roots.roots(self.shell)
         self._settle(now, found)
         for name in found.keys() - self.owner.keys():
             del self._ids[name]  # what came back in no group, as lost, is new to the next image
-        self._touched.beside(self._shell)
+        self._touched.beside(self.shell)
 
     # -- writing ---------------------------------------------------------------------------------
 
