@@ -373,6 +373,8 @@ class SkillCall:
     recorded."""
     over: bool = False
     """Of an `end` with a fault: whether it was stopped because its time was over."""
+    cut: bool = False
+    """Of an `end` with a fault: whether an interrupt or its cell's end stopped it in its midst."""
     declaration: Mapping[str, Any] | None = None
     """What a skill that a cell defined says of itself; None for the session's skills."""
 

@@ -62,10 +62,8 @@ class KernelCalls:
         fault, writes = call.fault, entry.intent.effect_kind == "write"
         if not call.ran:
             fault = Fault("KeyboardInterrupt", "it was interrupted before it was called")
-        if call.over and writes:
-            limit = entry.intent.timeout
-            within = "" if limit is None else f" within {limit:g} s"
-            raise await self._pen.doubt(entry.intent, f"it did not end{within}, and was stopped")
+        if call.ran and writes and (call.over or call.cut):
+            raise await self._pen.doubt(entry.intent, _stopped(entry, call))
         if fault is not None and not call.done:
             await self._pen.failed(entry.intent, fault)
             return
@@ -74,6 +72,13 @@ class KernelCalls:
             effect=entry.id, attempt=call.attempt, state="done", value=value, error=fault or error
         )
         await self._pen.result(result, sync=writes)
+
+
+def _stopped(entry: Entry, call: SkillCall) -> str:
+    if not call.over:
+        return f"it was stopped in its midst ({call.fault.name if call.fault else 'interrupt'})"
+    limit = entry.intent.timeout
+    return f"it did not end{'' if limit is None else f' within {limit:g} s'}, and was stopped"
 
 
 def _is_transient(call: SkillCall, skill: Skill | None) -> bool:

@@ -195,8 +195,9 @@ def _with_leave(kernel: Kernel, skill: Skill, arguments: dict[str, Any], call: C
             if skill.effect == "read":
                 value = _in_time(run, value)
         except BaseException as exc:
-            failed = _failed(kernel, {**told, "over": run.over}, exc)
-            if not isinstance(exc, Exception):  # an interrupt: nobody waits for the host now
+            cut = not isinstance(exc, Exception)
+            failed = _failed(kernel, {**told, "over": run.over, "cut": cut}, exc)
+            if cut:  # an interrupt: nobody waits for the host now
                 kernel.calls.tell(failed)
                 raise
             message = yield failed

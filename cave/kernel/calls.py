@@ -207,6 +207,7 @@ class Calls:
             ran=content.get("ran") is not False,
             done=content.get("done") is True,
             over=content.get("over") is True,
+            cut=content.get("cut") is True,
         )
 
     async def _send_answer(self, key: Key, answer: SkillAnswer) -> None:

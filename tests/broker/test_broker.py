@@ -347,9 +347,18 @@ def test_a_call_past_its_time_is_in_doubt_and_told_of_later(session: Make) -> No
     assert s.states == ["done"]
 
 
-def test_a_kernel_that_ran_out_of_time_leaves_a_doubt(session: Make) -> None:
-    """What was stopped in the midst of a write is asked about, also when the cell runs again; it
-    is no transient error."""
+@pytest.mark.parametrize(
+    ("stopped", "why"),
+    [
+        ({"over": True}, "did not end within 5 s"),
+        ({"cut": True}, "stopped in its midst (TimeoutError)"),
+    ],
+)
+def test_a_write_of_the_kernel_that_was_stopped_is_in_doubt(
+    session: Make, stopped: dict[str, bool], why: str
+) -> None:
+    """What ran out of its time or was interrupted in the midst of a write is asked about, also
+    when the cell runs again; it is no transient error."""
 
     @cave.skill(effect="write", timeout=5, retries=3, transient=TimeoutError)
     def post() -> str:
@@ -359,7 +368,7 @@ def test_a_kernel_that_ran_out_of_time_leaves_a_doubt(session: Make) -> None:
     s = session(post)
     over = SkillCall(
         "1", "post", "", 1, "", 1, "end", fault=Fault("TimeoutError", "over"),
-        bases=("TimeoutError",), attempt=1, over=True,
+        bases=() if "cut" in stopped else ("TimeoutError",), attempt=1, **stopped,
     )  # fmt: skip
 
     async def main() -> None:
@@ -368,7 +377,7 @@ def test_a_kernel_that_ran_out_of_time_leaves_a_doubt(session: Make) -> None:
             for answer in (await s.broker.answer(over, s.cell), await s.call("post")):
                 assert answer.fault is not None
                 assert answer.fault.name == "EffectInDoubt"
-                assert "did not end within 5 s" in answer.fault.message
+                assert why in answer.fault.message
 
     asyncio.run(main())
     assert s.states == ["in_doubt"]

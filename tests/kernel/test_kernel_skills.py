@@ -257,7 +257,7 @@ def test_an_interrupted_effect_is_told(desk: Desk) -> None:
     host(until(told))
     end = desk.calls[-1]
     assert end.fault is not None
-    assert (end.fault.name, end.ran) == ("KeyboardInterrupt", True)
+    assert (end.fault.name, end.ran, end.cut) == ("KeyboardInterrupt", True, True)
     desk.calls.clear()
     desk.hold.clear()
     assert host(interrupted(lambda: bool(desk.calls))).status == "interrupted"
