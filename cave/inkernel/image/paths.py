@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from .. import kinds
 if TYPE_CHECKING:
     from .pickler import Note
 
-_STEPS = 50_000
+_STEPS, _ALL = 50_000, 200_000
+"""Objects that are looked into: of one root, and of all."""
 _LONG = 20
 _MANY = 1000
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType,
@@ -32,9 +34,15 @@ def locate(losses: list[tuple[Any, Note]], notes: list[Note], roots: Mapping[str
     if len(wanted) > _MANY:
         return
     said: set[tuple[str, int]] = {(note.name, id(obj)) for obj, note in losses}
+    holders = _Holders(wanted)
+    for value in roots.values():
+        holders.follow(value)
+    ways = {key: holders.ways(key) for key in wanted}
     for name, value in roots.items():
-        for key, path in _find(value, wanted).items():
-            note = wanted[key]
+        for key in [id(value)] if id(value) in wanted else wanted:
+            if id(value) not in ways[key]:
+                continue
+            note, path = wanted[key], _spelled(ways[key], id(value))
             if not note.name:
                 note.name = name
             elif (name, key) not in said:
@@ -44,36 +52,61 @@ def locate(losses: list[tuple[Any, Note]], notes: list[Note], roots: Mapping[str
                 note.path = path
 
 
-def _find(root: Any, wanted: Mapping[int, Any]) -> dict[int, str]:
-    """Paths of wanted objects, the nearest ones first."""
-    if id(root) in wanted:
-        return {id(root): ""}
-    queue: list[tuple[Any, Any]] = [(root, None)]
-    space = getattr(sys.modules.get("__main__"), "__dict__", None)
-    known = {id(root), id(space)}  # what has the namespace at hand is not made of it
-    found: dict[int, str] = {}
-    for place in queue:
-        for step, part in _parts(place[0]):
-            if id(part) in known or (kinds.of(part, *_ATOMS) and id(part) not in wanted):
-                continue
-            known.add(id(part))
-            there = (part, (place[1], step))
-            if id(part) in wanted:
-                found[id(part)] = _spelled(there[1])
-            else:
-                queue.append(there)
-        if len(found) == len(wanted) or len(queue) > _STEPS:
-            break
-    return found
+Ways = dict[int, "tuple[str, int] | None"]
+"""By id of an object: the step from it towards what is wanted, and the id of what is there."""
 
 
-def _spelled(steps: Any) -> str:
-    """The path of a chain of steps; a long one is cut in front."""
-    parts: list[str] = []
-    while steps is not None and len(parts) < _LONG:
-        parts.append(steps[1])
-        steps = steps[0]
-    return ("" if steps is None else "...") + "".join(reversed(parts))
+class _Holders:
+    """Who holds what, as far as roots reach; each object is looked into once."""
+
+    def __init__(self, wanted: Mapping[int, Any]) -> None:
+        self._wanted = wanted
+        space = getattr(sys.modules.get("__main__"), "__dict__", None)
+        self._known = {id(space)}  # what has the namespace at hand is not made of it
+        self._of: dict[int, list[tuple[int, str]]] = {}
+        """By id: who holds it (an id), under which step."""
+        self._alive: list[Any] = []
+        self._steps = _ALL
+
+    def follow(self, root: Any) -> None:
+        """Learn of all that a root holds, the nearest first."""
+        if id(root) in self._known or id(root) in self._wanted:
+            return
+        self._known.add(id(root))
+        queue = [root]
+        for holder in queue:
+            for step, part in _parts(holder):
+                if kinds.of(part, *_ATOMS) and id(part) not in self._wanted:
+                    continue
+                self._of.setdefault(id(part), []).append((id(holder), step))
+                if id(part) not in self._known and id(part) not in self._wanted:
+                    self._known.add(id(part))
+                    queue.append(part)
+            if len(queue) > min(_STEPS, self._steps):
+                break
+        self._steps -= len(queue)
+        self._alive += queue
+
+    def ways(self, key: int) -> Ways:
+        """The shortest ways to a wanted object, from all that lead there."""
+        found: Ways = {key: None}
+        queue = [key]
+        for there in queue:
+            for holder, step in self._of.get(there, ()):
+                if holder not in found:
+                    found[holder] = step, there
+                    queue.append(holder)
+        return found
+
+
+def _spelled(ways: Ways, start: int) -> str:
+    """The path from an object; a long one is cut in front."""
+    parts: deque[str] = deque(maxlen=_LONG)
+    count, here = 0, ways[start]
+    while here is not None:
+        parts.append(here[0])
+        count, here = count + 1, ways[here[1]]
+    return ("..." if count > _LONG else "") + "".join(parts)
 
 
 def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
