@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 LEAST = 1.0
 """Seconds from the beginning of a cell, and from one image, to the next at least."""
 SHARE = 20
-"""So many times what an image takes pass before it: of processor time, and of the disk;
-where others want the processor too, the loop is slowed down as much as the image."""
+"""So many times what an image takes pass before it: of processor time, and of writing. Where
+others want the processor too, the loop is slowed down as much as the image."""
 DISK = 0.5e9
 """Bytes a second that are written, about."""
 DEADLY = 2
@@ -167,7 +167,7 @@ class Progress:
                 self._place, self._base, lambda size: _price(size) <= since
             )
         self._kernel.interrupts.check()
-        took = time.thread_time() - began + images.pending.synced
+        took = time.thread_time() - began
         end = time.monotonic()
         self._due = end + max(LEAST, SHARE * took)
         if kept:

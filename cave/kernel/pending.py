@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from cave.kernel import cells, launch, output
 from cave.kernel.images import decode
 from cave.kernel.wire import Codec
 
-_MAGIC = b"CAVEIMG1"
+_MAGIC = b"CAVEIMG2"
+_HEAD = len(_MAGIC) + 8 + 4
 _LONGEST = 256 << 20
 """Bytes of the longest description that is read."""
 _PAGE = 4096
@@ -118,17 +120,22 @@ def _path(folder: Path, number: int, name: str = "image") -> Path:
 
 def _read(fd: int) -> tuple[dict[str, Any], memoryview]:
     facts = os.fstat(fd)
-    head = os.pread(fd, len(_MAGIC) + 8, 0)
-    length = int.from_bytes(head[len(_MAGIC) :], "little")
-    start = -(-(len(head) + length) // _PAGE) * _PAGE
+    head = os.pread(fd, _HEAD, 0)
+    length = int.from_bytes(head[len(_MAGIC) : -4], "little")
+    start = -(-(_HEAD + length) // _PAGE) * _PAGE
     if not stat.S_ISREG(facts.st_mode) or head[: len(_MAGIC)] != _MAGIC:
         raise ValueError("it is no image")
     if length > _LONGEST or start >= facts.st_size:
         raise ValueError("its description is cut short")
-    told = json.loads(os.pread(fd, length, len(head)))
+    description = os.pread(fd, length, _HEAD)
+    blob = _copied(fd, start, facts.st_size - start)
+    gap = bytes(start - _HEAD - length)
+    if zlib.crc32(blob, zlib.crc32(description + gap)) != int.from_bytes(head[-4:], "little"):
+        raise ValueError("it is torn")
+    told = json.loads(description)
     if not isinstance(told, dict):
         raise ValueError("it describes nothing")
-    return told, _copied(fd, start, facts.st_size - start)
+    return told, blob
 
 
 def _copied(fd: int, start: int, size: int) -> memoryview:

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -445,14 +446,20 @@ def test_what_was_left_is_checked(make_host: Make, tmp_path: Path) -> None:
     assert pending(host.root / "session", 9) is None
     content, blob = reply()
     content = {**content, "base": None, "groups": []}
-    told = json.dumps(content).encode()
-    whole = b"CAVEIMG1" + len(told).to_bytes(8, "little") + told
-    whole += bytes(-len(whole) % 4096) + bytes(blob)
+
+    def left(told: bytes) -> bytes:
+        rest = told + bytes(-(20 + len(told)) % 4096) + bytes(blob)
+        head = b"CAVEIMG2" + len(told).to_bytes(8, "little")
+        return head + zlib.crc32(rest).to_bytes(4, "little") + rest
+
+    whole = left(json.dumps(content).encode())
     path = folder / "image"
     path.write_bytes(whole)
     assert pending(host.root / "session", 9) is not None
+    torn = whole[:-1] + bytes([whole[-1] ^ 1])
+    odd = left(json.dumps({**content, "chunk": 4097}).encode())
     for bad in (whole[:4096], whole[:20], b"", b"X" + whole[1:], whole[:8] + b"\xff" * 8,
-                whole.replace(b'"chunk": 4096', b'"chunk": 4097')):  # fmt: skip
+                torn, odd):  # fmt: skip
         path.write_bytes(bad)
         with pytest.raises(SnapshotError):
             pending(host.root / "session", 9)

@@ -5,15 +5,18 @@ because nobody uses it, all of the namespace is written to `pending/image` in th
 folder, under another name first. Whoever takes the session over next checks it like a
 message and commits or discards it. Only the newest is kept, and none when the disk is full.
 
-The file: `MAGIC`, the length of the description (8 bytes, little endian), the description
-(JSON, as in the reply to `cave_snapshot_request`), zeros up to a page, the parts.
+The file: `MAGIC`, the length of the description (8 bytes, little endian), the CRC-32 of all
+that follows (4 bytes), the description (JSON, as in the reply to `cave_snapshot_request`),
+zeros up to a page, the parts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import time
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,8 @@ from .aside import Aside
 if TYPE_CHECKING:
     from ..kernel import Kernel
 
-MAGIC = b"CAVEIMG1"
+MAGIC = b"CAVEIMG2"
+_HEAD = len(MAGIC) + 8 + 4
 _PAGE = 4096
 _RESERVE = 64 << 20
 """Bytes that stay free on the disk."""
@@ -44,8 +48,6 @@ class Pending:
         self._timer: Any = None
         self._progress = False
         """Whether the progress of a cell has been written."""
-        self.synced = 0.0
-        """Seconds for which the disk was waited for at the last image."""
 
     def cell_ended(self) -> None:
         """If no image is asked for in time, one is written."""
@@ -93,16 +95,16 @@ class Pending:
     ) -> tuple[int, bool]:
         """Write the namespace in the midst of a cell, which is at that place, as a difference
         from `base` if that is the last image; if it `may_be` so large. Its size in bytes, and
-        whether it was written."""
+        whether it was written. The disk is not waited for: it is for deaths of processes, and
+        what a power cut has torn is seen by its checksum."""
         kernel = self._kernel
-        self.synced = 0.0
         self._watch()
         try:
             with kernel.interrupts.held():
                 told, parts, alive = self._described(base, {"progress": place()})
                 if not may_be(parts.size):
                     return parts.size, False
-                self._put(told, parts, alive, "progress")
+                self._put(told, parts, alive, "progress", sync=False)
         except Exception as exc:
             kernel.log.warning("the progress of the cell could not be kept: %r", exc)
             return 0, False
@@ -133,8 +135,10 @@ class Pending:
         }
         return pack(content), parts, taken
 
-    def _put(self, told: bytes, parts: fill.Parts, _alive: Any, name: str = "image") -> None:
-        start = -(-(len(MAGIC) + 8 + len(told)) // _PAGE) * _PAGE
+    def _put(
+        self, told: bytes, parts: fill.Parts, _alive: Any, name: str = "image", *, sync: bool = True
+    ) -> None:
+        start = -(-(_HEAD + len(told)) // _PAGE) * _PAGE
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         disk = os.statvfs(self._folder)
         if disk.f_bavail * disk.f_frsize < start + parts.end + _RESERVE:
@@ -143,16 +147,20 @@ class Pending:
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             parts.write(fd, start=start)
-            os.pwrite(fd, MAGIC + len(told).to_bytes(8, "little") + told, 0)
-            self.synced = _sync(fd)
+            os.pwrite(fd, told, _HEAD)
+            head = MAGIC + len(told).to_bytes(8, "little")
+            os.pwrite(fd, head + _checksum(fd).to_bytes(4, "little"), 0)
+            if sync:
+                os.fsync(fd)
         finally:
             os.close(fd)
         os.replace(new, os.path.join(self._folder, name))
-        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.synced += _sync(folder)
-        finally:
-            os.close(folder)
+        if sync:
+            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _watch(self) -> None:
         """Stop what hangs, as a host would."""
@@ -170,8 +178,10 @@ class Pending:
         loop.add_callback(lambda: loop.call_later(_LOOK, look))
 
 
-def _sync(fd: int) -> float:
-    """Wait for the disk; how many seconds that took."""
-    began = time.perf_counter()
-    os.fsync(fd)
-    return time.perf_counter() - began
+def _checksum(fd: int) -> int:
+    with (
+        mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as content,
+        memoryview(content) as view,
+        view[_HEAD:] as rest,
+    ):
+        return zlib.crc32(rest)
