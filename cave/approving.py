@@ -9,9 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
-from cave import broker
+from cave import broker, logs
 from cave.approval import Approval
 from cave.config import Options
 from cave.display.waiting import Waiting
@@ -26,7 +24,7 @@ from cave.policy.masking import Mask
 POLL = 0.3
 """Seconds between looks at what people have answered, while this process has the session."""
 
-log = structlog.get_logger("cave.approvals")
+log = logs.logger("cave.approvals")
 
 
 class Approving:

@@ -8,7 +8,7 @@ from typing import Any
 
 import stamina
 
-from cave import failpoints
+from cave import failpoints, logs
 from cave.broker.invoking import TimedOut, invoke
 from cave.broker.pen import Pen
 from cave.broker.terms import Work, fault_of, said
@@ -172,6 +172,7 @@ async def _tried(work: Work, first: int, once: Callable[[int, Transient], Awaita
     retries, transient, outcome = work.terms.retries, work.skill.transient, None
     if not retries:
         return await once(first, ())
+    logs.retries()
     async for trial in stamina.retry_context(
         on=_Again, attempts=retries + 1, timeout=None, wait_initial=0.1, wait_max=10.0
     ):

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-import structlog
-
-from cave import failpoints
+from cave import failpoints, logs
 from cave.broker import quiescence, storing
 from cave.broker.terms import Work, short
 from cave.errors import (
@@ -30,7 +28,7 @@ from cave.ports import BlobStore, Encoded, Holder, SkillAnswer
 from cave.store.disk import explain_os
 
 T = TypeVar("T")
-log = structlog.get_logger("cave.broker")
+log = logs.logger("cave.broker")
 
 
 class Reserve(Protocol):

@@ -110,14 +110,23 @@ class Rule:
             return False
         return self.skill is None or fnmatch.fnmatchcase(skill, self.skill)
 
-    def covers(self, call: Call) -> bool:
-        """Whether it is about this call. What `when` raises counts as a yes: it fails closed."""
+    def judge(self, call: Call) -> Verdict | None:
+        """What it says about this call; None when it is not about it. What `when` raises counts
+        as a yes, and is told: it fails closed."""
         if not self.names(call.skill, call.tier):
-            return False
+            return None
         try:
-            return self.when is None or bool(self.when(call))
-        except Exception:  # noqa: BLE001  a rule that breaks must not let the call through
-            return self.decision != "allow"
+            return self.verdict if self.when is None or self.when(call) else None
+        except Exception as fault:  # noqa: BLE001  what breaks must not let the call through
+            if self.decision == "allow":
+                return None
+            what = f"{type(fault).__name__}: {fault}".removesuffix(": ")
+            return Verdict(self.decision, f"the rule {self} raised {what}", str(self))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says where it holds."""
+        return Verdict(self.decision, self.reason or f"the policy has a rule: {self}", str(self))
 
     def reads(self, found: Mentions) -> bool:
         """Whether a cell that mentions this is one that the rule is about."""
@@ -274,7 +283,7 @@ class Policy:
 
     def for_call(self, call: Call) -> Verdict:
         """What the rules say about a call of a skill; the strictest that covers it decides."""
-        return _strictest(rule for rule in self.rules if rule.covers(call))
+        return _strictest(rule.judge(call) for rule in self.rules)
 
     def for_cell(self, source: str) -> Verdict:
         """What the rules say about a cell. A cell that cannot be parsed is not for them: it
@@ -295,7 +304,7 @@ class Policy:
             return self._unread(source, about)
         except (ValueError, RecursionError, MemoryError) as fault:
             return Verdict("deny", f"the rules cannot read this cell ({type(fault).__name__})")
-        return _strictest(rule for rule in about if rule.reads(found))
+        return _strictest(rule.verdict for rule in about if rule.reads(found))
 
     def _unread(self, source: str, about: list[Rule]) -> Verdict:
         """IPython's own syntax (`!ls`, `%run`): lines that Python knows are read alone."""
@@ -308,7 +317,7 @@ class Policy:
             return Verdict("allow")
         except (ValueError, RecursionError, MemoryError) as fault:
             return Verdict("deny", f"the rules cannot read this cell ({type(fault).__name__})")
-        return _strictest(rule for rule in about if rule.reads(found))
+        return _strictest(rule.verdict for rule in about if rule.reads(found))
 
     @classmethod
     def load(cls, *, trusted: bool = True, **call: Any) -> Self:
@@ -342,11 +351,9 @@ def strictest(*verdicts: Verdict) -> Verdict:
     return max(verdicts, key=lambda verdict: _STRICT[verdict.decision])
 
 
-def _strictest(rules: Iterable[Rule]) -> Verdict:
-    hit = max(rules, key=lambda rule: _STRICT[rule.decision], default=None)
-    if hit is None:
-        return Verdict("allow")
-    return Verdict(hit.decision, hit.reason or f"the policy has a rule: {hit}", str(hit))
+def _strictest(verdicts: Iterable[Verdict | None]) -> Verdict:
+    said = [verdict for verdict in verdicts if verdict is not None]
+    return strictest(*said) if said else Verdict("allow")
 
 
 def _profile(given: Profile | None, implied: Profile, *, restricts: bool) -> Profile:

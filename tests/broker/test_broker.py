@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import cave
+from cave import logs
 from cave.broker import quiescence
 from cave.events import EffectIntent, EffectSettled, Fault
 from cave.ports import SkillCall
@@ -383,8 +384,11 @@ def test_a_write_of_the_kernel_that_was_stopped_is_in_doubt(
     assert s.states == ["in_doubt"]
 
 
-def test_only_named_errors_are_tried_again(session: Make) -> None:
-    """A transient error has the same key tried again, each attempt journaled; another is told."""
+def test_only_named_errors_are_tried_again(
+    session: Make, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transient error has the same key tried again, each attempt journaled; another is told.
+    stdout is for data: what is logged of it does not go there."""
     keys: list[tuple[str, int]] = []
 
     @cave.skill(effect="write", runs="host", retries=2, transient=(ConnectionError,))
@@ -419,6 +423,10 @@ def test_only_named_errors_are_tried_again(session: Make) -> None:
     assert len({key for key, _ in keys[:3]}) == 1
     assert [note for note in s.cell.notes if "ConnectionResetError" in note]
     assert s.states == ["done", "failed"]
+    logs.logger("cave.test").warning("told", what=1)
+    assert not capsys.readouterr().out
+    assert "stamina.retry_scheduled" in caplog.text
+    assert "event='told' what=1" in caplog.text
 
 
 def test_a_result_that_cannot_be_sent_was_done_all_the_same(session: Make) -> None:

@@ -120,7 +120,9 @@ def test_rules_for_skills() -> None:
     assert policy.for_call(Call("send", "write")).decision == "ask"
     assert policy.for_call(Call("post_entry", "write", {"amount": 5})).decision == "ask"
     assert policy.for_call(Call("post_entry", "write", {"amount": 500})).reason == "too much"
-    assert policy.for_call(Call("post_entry", "none", {})).decision == "deny", "fails closed"
+    broken = policy.for_call(Call("post_entry", "none", {}))
+    assert broken.decision == "deny", "fails closed"
+    assert broken.reason.endswith("when=dear raised KeyError: 'amount'")
     assert policy.for_cell("import os").decision == "allow"
 
 
