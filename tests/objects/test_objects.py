@@ -49,7 +49,7 @@ def test_kinds_are_exact_rebuilt_or_lost_as_they_say(number: int) -> None:
 def test_kinds_survive_a_step_back_and_a_second_death() -> None:
     """Some of all kinds: used, brought back in place, killed twice and used again."""
     some = [kind for lot in LOTS for kind in lot][:: 1 if FULL else 8]
-    outcome = _lived(some, None, ("back", "twice"))
+    outcome = _lived(some, None, ("back", "twice"), every=1000)
     assert not outcome.wrong, "\n".join(outcome.wrong)
 
 
@@ -66,11 +66,13 @@ def test_kinds_on_another_python(python: str, number: int) -> None:
     assert not outcome.wrong, "\n".join(outcome.wrong)
 
 
-def _lived(lot: list[_run.Kind], python: str | None, modes: tuple[str, ...]) -> _run.Outcome:
+def _lived(
+    lot: list[_run.Kind], python: str | None, modes: tuple[str, ...], every: int = EVERY
+) -> _run.Outcome:
     there = _run.libraries(python or sys.executable)
     outcome = _run.Outcome()
     _run.live([kind for kind in lot if set(kind.needs) <= there], python, outcome, "kinds",
-              modes=modes, every=EVERY)  # fmt: skip
+              modes=modes, every=every)  # fmt: skip
     counts = Counter((mode, found) for (mode, _), found in outcome.found.items())
     for (mode, found), count in sorted(counts.items()):
         print(f"{mode}: {count} {found}")
