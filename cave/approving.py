@@ -18,6 +18,7 @@ from cave.events import ApprovalScope
 from cave.history import History
 from cave.home import Home
 from cave.journal import Journal
+from cave.policy import Policy
 from cave.policy.answering import Answer, choose, decoded, person
 from cave.policy.masking import Mask
 
@@ -33,6 +34,7 @@ class Approving:
     name: str
     home: Home
     _options: Options
+    _policy: Policy | None
     _journal: Journal
     _fold: History
     _asking: broker.Asking
@@ -50,7 +52,7 @@ class Approving:
     def closed(self) -> bool: ...
 
     def _rules(self) -> broker.Rules:
-        return broker.Rules(self._options.policy, self._options.approver)
+        return broker.Rules(self._policy, self._options.approver)
 
     # -- looking -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ the nearest pyproject.toml or a `cave.toml` beside it, the user's `config.toml`,
 from __future__ import annotations
 
 import builtins
+import json
 import keyword
 import math
 import os
@@ -29,8 +30,16 @@ Persistence = Literal["live", "snapshot", "hybrid"]
 Profile = Literal["open", "confined"]
 Tracking = Literal["auto", "hashes"]
 
+TRUSTED = "trusted.json"
+"""File of the home that names the projects that the user trusts."""
+
 TABLES = frozenset({"policy"})
 """Tables that stand among the settings and are read by who needs them."""
+
+MEMORY = 3_000_000_000
+"""Bytes that a process of a confined kernel may write to, unless a setting says otherwise."""
+FILE_SIZE = 256 << 20
+"""Bytes of the longest file that its cells may write."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -89,6 +98,18 @@ def check_seconds(what: str, seconds: object) -> None:
         raise ConfigError(f"{what} is {seconds!r}, not a number of seconds above 0")
 
 
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?)B?|B)?\s*", re.IGNORECASE)
+
+
+def size(what: str, value: object) -> int:
+    """Bytes of a number or of a text: "8 GB", "512 MiB"; 0 is no limit. Raises `ConfigError`."""
+    found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value))
+    if found is None:
+        raise ConfigError(f"{what} is {value!r}, not a size: write '8 GB', or 0 for no limit")
+    step = 1024 if found[3] else 1000
+    return int(float(found[1]) * step ** (" KMGT".index(found[2].upper()) if found[2] else 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What holds for all sessions of a home folder."""
@@ -103,6 +124,11 @@ class Settings:
     idle_timeout: float = 12 * 3600.0
     """Seconds without work after which a kernel ends by itself; 0 means never."""
     profile: Profile = "open"
+    """What cells may do where no policy says it."""
+    memory: int = MEMORY
+    """Bytes that a process of a confined kernel may write to; 0: no limit."""
+    file_size: int = FILE_SIZE
+    """Bytes of the longest file that confined cells may write; 0: no limit."""
     snapshot_every: int = 1
     """Cells from one automatic snapshot to the next."""
     retention: int = 100
@@ -116,6 +142,7 @@ class Settings:
         settings = cls()
         for source, values in _sources():
             settings = settings.updated(source, values)
+            check_trust(source, [k for k, v in values.items() if k in _OPENING and v != "confined"])
         return settings.updated("the call", {k: v for k, v in call.items() if v is not None})
 
     def updated(self, source: str, values: Mapping[str, Any]) -> Self:
@@ -131,6 +158,9 @@ class Settings:
         return replace(self, **checked)
 
 
+_OPENING = {"profile", "memory", "file_size"}
+"""Settings that a project may not make looser before it is trusted."""
+
 _CHOICES = {"persistence": Persistence, "profile": Profile, "tracking": Tracking}
 
 
@@ -139,6 +169,8 @@ def _checked(source: str, key: str, value: Any) -> Any:
         return ConfigError(f"{source}: setting {key!r} is {value!r}, not {expected}")
 
     match key:
+        case "memory" | "file_size":
+            return size(f"{source}: setting {key!r}", value)
         case "model" | "runtime_dir":
             if value is not None and not isinstance(value, str):
                 raise wrong("a text")
@@ -196,6 +228,34 @@ def tables(name: str, *, project: bool = True) -> list[tuple[str, Mapping[str, A
         if table:
             found.append((f"{source} [{name}]", table))
     return found
+
+
+def trusted_folders() -> list[str]:
+    """The folders of projects that the user has trusted. Raises `ConfigError`."""
+    file = home() / TRUSTED
+    try:
+        folders = json.loads(file.read_text(encoding="utf-8"))["folders"]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}); mend it or move it away") from error
+    if not isinstance(folders, list) or not all(isinstance(path, str) for path in folders):
+        raise ConfigError(f"{file}: 'folders' is not a list of paths; mend it or move it away")
+    return folders
+
+
+def check_trust(source: str, opening: Sequence[str]) -> None:
+    """Raises `ConfigError` where the file of a project that nobody has trusted opens doors."""
+    file = Path(source.partition(" [")[0])
+    if not opening or not file.is_absolute():
+        return
+    folder = file.resolve().parent
+    own = {home().resolve(), Path.home().resolve()}
+    if folder not in own and not any(folder.is_relative_to(path) for path in trusted_folders()):
+        raise ConfigError(
+            f"{source} says what cells may do ({', '.join(opening)}), and this project is not "
+            f"trusted: look at it, then type: cave skills trust {folder}"
+        )
 
 
 def _toml(path: Path, table: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:

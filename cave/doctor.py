@@ -18,6 +18,7 @@ from typing import Literal
 
 from cave import config, home
 from cave.config import Options
+from cave.display.told import OPEN
 from cave.errors import CaveError
 from cave.portal import portal
 from cave.session import AsyncSession
@@ -141,13 +142,13 @@ def _kernel(tracked: list[str]) -> str:
 
 def _confinement() -> list[Finding]:
     """The layers of the profile `confined`, each attacked here and now."""
-    from cave.kernel.confinement import OPEN, left_open, trial_plan
+    from cave.kernel.confinement import OPEN as WITHOUT
+    from cave.kernel.confinement import left_open, trial_plan
     from cave.kernel.trial import fallen, tried
 
     findings = []
     if config.Settings.load().profile == "open":
-        told = "profile open: cells may do what you may"
-        findings.append(Finding("DEGRADED", "confinement", told))
+        findings.append(Finding("DEGRADED", "confinement", OPEN))
     with tempfile.TemporaryDirectory(prefix="cave-doctor-") as folder:
         try:
             plan = trial_plan(Path(folder))
@@ -157,7 +158,7 @@ def _confinement() -> list[Finding]:
     through = fallen(found)
     for layer, outcomes in found.items():
         if layer in through:
-            detail = f"{OPEN.get(layer, 'it does not hold')} ({through[layer]})"
+            detail = f"{WITHOUT.get(layer, 'it does not hold')} ({through[layer]})"
             findings.append(Finding("DEGRADED", layer, detail))
             continue
         stopped = sum(said.startswith("stopped") for said in outcomes.values())

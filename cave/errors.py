@@ -120,6 +120,8 @@ class CellError(CaveError, RuntimeError):
         self.message = message
         self.traceback = traceback
         self.hint = hint
+        if hint:
+            self.add_note(hint)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" if self.message else self.name

@@ -17,7 +17,7 @@ from cave import config, home
 from cave.config import Options
 from cave.deciding import Deciding
 from cave.directing import Directing
-from cave.display.told import told
+from cave.display.told import told, told_open
 from cave.display.waiting import Waiting
 from cave.errors import SessionBusy
 from cave.events import (
@@ -84,6 +84,7 @@ class Session(Deciding, Directing):
             queue.SimpleQueue()
         )
         self._failures: list[str] = []
+        self._told_open: set[str] = set()
         inner.listen(self._note)
 
     @property
@@ -123,7 +124,13 @@ class Session(Deciding, Directing):
             self._tell_losses()
 
     def _tell_losses(self) -> None:
-        """Say on stderr what a death cost and what came back; silent when nothing is amiss."""
+        """Say on stderr what a death cost and what came back, and once which layers are missing;
+        silent when nothing is amiss."""
+        kernel = self._inner.kernel
+        for line in told_open(kernel.profile, kernel.degraded) if kernel.alive else ():
+            if line not in self._told_open:
+                _say(f"cave: {self.name!r}: {line}")
+                self._told_open.add(line)
         while not self._ended.empty():
             event = self._ended.get()
             if text := told(event):

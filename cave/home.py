@@ -131,6 +131,7 @@ class Kernels:
     async def start(self, number: int) -> Kernel:
         """A new kernel. Raises `KernelStartError`."""
         from cave.kernel import Launch, start
+        from cave.skills import trust
 
         workdir = self._home.workdir(self._session)
         workdir.mkdir(parents=True, exist_ok=True)
@@ -148,23 +149,36 @@ class Kernels:
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
             confinement=self._confinement(),
             trials=self._home.path / "confinement.json",
+            cwd=Path.cwd(),
+            project=trust.project(),
         )
         return await start(launch)
 
     def _confinement(self) -> Confinement | None:
         from cave.kernel import Confinement
+        from cave.policy import Policy
+        from cave.skills import trust
 
         if self.settings.profile == "open":
             return None
-        if self.policy is None:
-            return Confinement()
+        policy = self.policy or Policy()
+        project = trust.readable()
+        sizes = [
+            set_ if said is None else said
+            for said, set_ in (
+                (policy.memory, self.settings.memory),
+                (policy.file_size, self.settings.file_size),
+            )
+        ]
         return Confinement(
-            profile=self.policy.profile,
-            read=tuple(map(os.path.abspath, self.policy.read)),
-            write=tuple(map(os.path.abspath, self.policy.write)),
-            network=self.policy.network,
-            env=self.policy.env,
-            require=self.policy.confinement == "require",
+            profile=policy.profile,
+            read=(*map(os.path.abspath, policy.read), *([str(project)] if project else [])),
+            write=tuple(map(os.path.abspath, policy.write)),
+            network=policy.network,
+            env=policy.env,
+            require=policy.confinement == "require",
+            memory=sizes[0] or None,
+            file_size=sizes[1] or None,
         )
 
     def exists(self, number: int) -> bool:

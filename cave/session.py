@@ -46,6 +46,7 @@ from cave.journal import Journal
 from cave.lineage import Lineage
 from cave.observing import Observing
 from cave.operations import Heard, Operations, carried
+from cave.policy import Policy
 from cave.policy.enforced import check_policy
 from cave.policy.masking import Mask
 from cave.ports import Kernel, Operator, SpooledCell, SpooledOutput
@@ -84,6 +85,7 @@ class AsyncSession(
         self._background: set[asyncio.Task[None]] = set()
         self._grants: set[asyncio.Task[None]] = set()
         self._settings = config.Settings()
+        self._policy: Policy | None = None
         self._kernels = home.Kernels(at, self.name, settings=self._settings)
         from cave.store import this_process
 
@@ -111,19 +113,18 @@ class AsyncSession(
     def apply(self, options: Options) -> None:
         """Use new options from the next operation on. Raises `ConfigError`."""
         merged = options.over(self._options)
-        check_policy(merged.policy)
-        settings = config.Settings.load(
-            persistence=merged.persistence,
-            profile=merged.policy.holds_as if merged.policy else None,
-        )
-        if merged.policy is not None:
-            self._mask.take(merged.policy.secrets)
-            self._mask.kept = merged.policy.keep_secrets == "reference"
-        self._options, self._settings = merged, settings
+        settings = config.Settings.load(persistence=merged.persistence)
+        policy = merged.policy or Policy.of_files(settings.profile)
+        check_policy(policy)
+        if policy is not None:
+            settings = replace(settings, profile=policy.holds_as)
+            self._mask.take(policy.secrets)
+            self._mask.kept = policy.keep_secrets == "reference"
+        self._options, self._settings, self._policy = merged, settings, policy
         self._kernels.settings = settings
         self._kernels.kernel = merged.kernel or "cave-python"
         self._kernels.python = merged.python
-        self._kernels.policy = merged.policy
+        self._kernels.policy = policy
         self._lineage.on = settings.persistence != "live"
         self._lineage.every = merged.snapshot_every or settings.snapshot_every
         self._lineage.retention = settings.retention
@@ -381,7 +382,7 @@ class AsyncSession(
 
     @property
     def _cell_timeout(self) -> float | None:
-        return self._options.policy.cell_timeout if self._options.policy else None
+        return self._policy.cell_timeout if self._policy else None
 
     # -- values ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from cave import audit as audits
 from cave.cli import columns, counted, narrate
 from cave.display.tables import VarTable, fitted
 from cave.display.terminal import at_terminal
+from cave.display.told import told_open
 from cave.events import Event
 from cave.history import History
 from cave.portal import portal
@@ -203,6 +204,8 @@ def _shown(name: str, row: SessionInfo, history: History) -> list[str]:
         f"spent     {counted(usage.model_calls, 'model call')}, {tokens}{estimate}, {usd}",
         f"folder    {home.at().workdir(name)}",
     ]
+    missing = told_open(kernel.profile, kernel.degraded) if kernel else []
+    lines += [f"open      {line}" for line in missing]
     lines += [f"budget    {told}" for told in _budgets(row, history)]
     if history.running:
         lines.append(f"running   cell {history.running.cell}")

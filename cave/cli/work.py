@@ -36,6 +36,8 @@ def _finish(result: Turn | Cell | None, *, as_json: bool = False) -> int:
                 click.echo(result.text)
             if result.error and result.error.traceback and not as_json:
                 narrate(visible(result.error.traceback))
+            if result.error and result.error.hint and not as_json:
+                narrate(visible(result.error.hint))
             if result.error is not None and result.error.name == "ApprovalRequired":
                 return 3
             return 0 if result.ok else 130 if result.status == "interrupted" else 1

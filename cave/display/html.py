@@ -11,6 +11,7 @@ from cave.display import doubts, reports, waiting
 from cave.display.safe import escaped, image, visible
 from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
+from cave.display.told import told_open
 from cave.errors import CellError
 from cave.events import Output, Usage, Variable
 from cave.turn import Cell, Step, Turn, also, clip
@@ -190,7 +191,8 @@ def _inside(value: Cell) -> str:
 
 def _fault(error: CellError) -> str:
     """The exception's own text, and its traceback to unfold."""
-    said = f'<pre class="c-bad">{escaped(clip(str(error), TEXT))}</pre>'
+    told = "\n".join(filter(None, [clip(str(error), TEXT), error.hint]))
+    said = f'<pre class="c-bad">{escaped(told)}</pre>'
     if not error.traceback:
         return said
     trace = escaped(clip(error.traceback, TEXT))
@@ -300,6 +302,8 @@ def session(value: Any) -> str:
         f'<div class="c-bar"><b>Session {escaped(str(value.name))}</b>'
         f'<span class="{css}">● {escaped(state)}</span>{_spans(filter(None, facts))}</div>'
     )
+    missing = told_open(profile, getattr(kernel, "degraded", ())) if alive else []
+    bar += "".join(f'<p class="c-bad">{escaped(line)}</p>' for line in missing)
     table = getattr(value, "vars", None)
     if not isinstance(table, VarTable):
         return bar

@@ -90,7 +90,7 @@ class Progress:
         self._put(
             status=event.status,
             outputs=event.outputs,
-            error=fault and CellError(fault.name, fault.message, fault.traceback),
+            error=fault and CellError(fault.name, fault.message, fault.traceback, fault.hint),
             seconds=event.seconds,
             kept=event.kept,
             delta=event.delta,

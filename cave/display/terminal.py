@@ -123,6 +123,8 @@ class TerminalFace:
             fault = f" · {event.error.name}: {event.error.message}".removesuffix(": ")
         line = f"  {mark} cell {event.cell} {event.status} {event.seconds:.1f} s{fault}"
         self._say(line.replace("\n", " ")[:WIDTH], style)
+        if event.error and event.error.hint:
+            self._say(f"    {event.error.hint}", style)
         for change in _changes(event.delta):
             self._say(f"    {change}", "dim")
         if done := also(event.observed):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cave.events import InterruptSent, KernelEnded, Restored, SkillsOffered, SnapshotFailed
 from cave.ports import Death
 from cave.report import RestoreReport, told_skills
@@ -18,6 +20,14 @@ def told(event: KernelEnded | Restored | SkillsOffered | SnapshotFailed) -> str:
             return told_skills(event)
         case SnapshotFailed():
             return f"no snapshot was taken, what cells made is in memory only: {event.reason}"
+
+
+OPEN = "profile open: cells may do what you may"
+
+
+def told_open(profile: str, degraded: Sequence[str]) -> list[str]:
+    """What nothing keeps cells from here, a line each; none where every layer holds."""
+    return [OPEN] if profile == "open" else list(degraded)
 
 
 def told_interrupt(event: InterruptSent) -> str:

@@ -26,7 +26,7 @@ from ipykernel.shellchannel import ShellChannelThread
 from traitlets import Type
 from traitlets.config import Config
 
-from . import threads
+from . import refusals, threads
 from .door import Door
 from .idle import Idle
 from .image import facade, hidden
@@ -220,6 +220,7 @@ def _serve(given: dict[str, Any], argv: list[str]) -> None:
         pending_after=given.get("pending_after"),
         door=Door(given["fds"][5]),
     )
+    refusals.remember(given.get("held"))
     for fd in settings.fds:
         os.set_inheritable(fd, False)  # noqa: FBT003
     _without_debugger()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from . import describe, describe_connections, describe_frames, discreet, kinds
+from . import describe, describe_connections, describe_frames, discreet, kinds, refusals
 from .facts import DISTRIBUTIONS
 from .faults import NONE, Place
 
@@ -40,6 +40,8 @@ def of(fault: BaseException | None, space: dict[str, Any]) -> str:
         args: Any = BaseException.__dict__["args"].__get__(fault)
         text = args[0] if args and type(args[0]) is str else ""
         place = Place(fault, space)
+        if refused := refusals.of(fault, place):
+            return f"({describe.clip(discreet.cleaned(refused), 3 * LENGTH)})"
         for kind in kinds.mro(type(fault)):
             rule = _RULES.get(kinds.name(kind))
             if rule is not None and (found := rule(fault, text[:2000], place)):
@@ -403,6 +405,8 @@ def _file(fault: BaseException, _text: str, _place: Place) -> str:
     )
     if type(name) is not str or not name:
         return ""
+    if there := refusals.in_project(name):
+        return f"cells work in a folder of their own; there is {there!r}"
     folder, _, last = name.rpartition("/")
     folder = folder or ("/" if name.startswith("/") else ".")
     while folder not in ("", ".", "/") and not os.path.isdir(folder):

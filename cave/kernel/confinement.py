@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cave import config
 from cave.errors import KernelStartError
 from cave.inkernel.confine import environment
 from cave.inkernel.confine.layers import LAYERS
 from cave.kernel import readable
 
-MEMORY = 3_000_000_000
-FILE = 256 << 20
 _FIRST_UID, _UIDS = 2_000_000_000, 100_000_000
 """Users that no system gives to people or services."""
 
@@ -69,9 +68,9 @@ class Confinement:
     """Names of environment variables that cells may see, beside harmless ones."""
     require: bool = False
     """Refuse to start where a layer is missing."""
-    memory: int | None = MEMORY
+    memory: int | None = config.MEMORY
     """Bytes that a process of the kernel may write to; None: no limit. The same below."""
-    file_size: int | None = FILE
+    file_size: int | None = config.FILE_SIZE
     """Bytes of the longest file."""
     processes: int | None = None
     """Processes and threads; None: by the number of processors."""
@@ -154,6 +153,19 @@ def prepare(
         "uid": uid,
         "layers": [name for name in LAYERS if name not in held.without],
         "require": held.require,
+    }
+
+
+def told(held: Confinement, places: Places, *, project: Path | None) -> dict[str, Any]:
+    """What the kernel has to know, to say which setting would allow what it was refused."""
+    return {
+        "profile": held.profile,
+        "network": bool(held.network),
+        "own": [str(places.workdir), str(places.private)],
+        "limits": held.limits,
+        "user": os.getuid(),
+        "project": "" if project is None else str(project),
+        "trusted": str(project) in held.read,
     }
 
 

@@ -61,6 +61,12 @@ class Launch:
     trials: Path | None = None
     """Where it is remembered whether the layers hold on this system; None: they are not tried."""
 
+    cwd: Path | None = None
+    """Where the user works, whom a path without a folder means; None: nobody says."""
+
+    project: Path | None = None
+    """The project that the user works in, which may be trusted."""
+
     @property
     def home(self) -> Path:
         return home(self.folder, self.number)
@@ -305,12 +311,17 @@ def environment(extra: Mapping[str, str], *, hash_seed: int | None = None) -> di
 
 def own_argv(launch: Launch, runtime: Path, fds: Sequence[int]) -> list[str]:
     """The command of our own kernel."""
+    held, places = launch.confinement, launch.places(runtime)
     settings = {
         "fds": list(fds),
         "folder": str(launch.home),
         "runtime": str(runtime),
         "idle_timeout": launch.idle_timeout,
         "pending_after": launch.pending_after,
+        "held": {
+            "cwd": str(launch.cwd or ""),
+            **({} if held is None else confinement.told(held, places, project=launch.project)),
+        },
     }
     return [
         launch.python or sys.executable,

@@ -61,7 +61,8 @@ def of_python(python: str) -> list[str]:
 def _ours() -> list[str]:
     sites = [*site.getsitepackages(), site.getusersitepackages()]
     found = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.realpath(sys.executable), *sites]
-    found += [line for folder in sites for line in _pointed(Path(folder))]
+    for folder in map(Path, sites):
+        found += [*_pointed(folder), *_linked(folder)]
     for finder in sys.meta_path:
         home = sys.modules.get(getattr(finder, "__module__", ""))
         mapping = getattr(home, "MAPPING", None)
@@ -82,6 +83,17 @@ def _pointed(folder: Path) -> list[str]:
     return [path for path in found if os.path.isdir(path) and path != str(folder)]
 
 
+def _linked(folder: Path) -> list[str]:
+    """What links among packages lead to: some installers keep the packages elsewhere."""
+    if folder.name not in {"site-packages", "dist-packages"}:
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return [os.path.realpath(entry) for entry in entries if entry.is_symlink()]
+    except OSError:
+        return []
+
+
 @functools.lru_cache(maxsize=16)
 def _asked(python: str) -> list[str]:
     try:
@@ -92,4 +104,5 @@ def _asked(python: str) -> list[str]:
         raise KernelStartError(f"cannot start {python!r}: {exc}") from exc
     if done.returncode != 0:
         raise KernelStartError(f"{python!r} does not run: {done.stderr.strip()[-1000:]}")
-    return [str(path) for path in json.loads(done.stdout)]
+    told = [str(path) for path in json.loads(done.stdout)]
+    return [*told, *(link for path in told for link in _linked(Path(path)))]

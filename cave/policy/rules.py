@@ -219,6 +219,11 @@ class Policy:
     keep_secrets: KeepSecrets = "reference"
     """What snapshots keep of them: that a value comes from the environment (`reference`), or
     nothing (`never`: the variables that hold one are lost with their kernel)."""
+    memory: int | None = None
+    """Bytes that a process of the kernel may write to ("8 GB" is taken too); None: what the
+    settings say, 0: no limit. The same below."""
+    file_size: int | None = None
+    """Bytes of the longest file that cells may write."""
     allow_modules: tuple[str, ...] | None = None
     """Of `vetted`: what cells may import; None means the usual modules of data work."""
     cell_timeout: float | None = None
@@ -237,6 +242,8 @@ class Policy:
         env: Sequence[str] = (),
         secrets: Sequence[str] = (),
         keep_secrets: KeepSecrets = "reference",
+        memory: int | str | None = None,
+        file_size: int | str | None = None,
         allow_modules: Sequence[str] | None = None,
         cell_timeout: float | None = None,
         rules: Sequence[Rule | Mapping[str, Any]] = (),
@@ -252,6 +259,8 @@ class Policy:
             "env": _variables("env", env),
             "secrets": _variables("secrets", secrets),
             "keep_secrets": _choice("keep_secrets", keep_secrets, get_args(KeepSecrets)),
+            "memory": None if memory is None else config.size("memory", memory),
+            "file_size": None if file_size is None else config.size("file_size", file_size),
             "allow_modules": None if allow_modules is None else _modules(allow_modules),
             "cell_timeout": cell_timeout,
             "rules": tuple(_rule(rule) for rule in _several("rules", rules)),
@@ -330,6 +339,19 @@ class Policy:
             cls.from_table(values, source=source)  # so that the fault names its file
             merged |= values
         return cls.from_table(merged | call, source="the call")
+
+    @classmethod
+    def of_files(cls, profile: str) -> Self | None:
+        """The policy that the settings' files have, under the `profile` of the settings where
+        they name none; None where no file has one. Raises `ConfigError` for what is wrong, and
+        for a project's that is not trusted."""
+        found = config.tables("policy")
+        for source, _ in found:
+            config.check_trust(source, ["[policy]"])
+        if not found:
+            return None
+        named = any(key in table for _, table in found for key in ("profile", "allow_modules"))
+        return cls.load() if named else cls.load(profile=profile)
 
     @classmethod
     def from_table(cls, values: Mapping[str, Any], *, source: str) -> Self:

@@ -1,7 +1,8 @@
-"""Which projects may bring skills: folders that the user has said yes to, in a file of the home.
+"""Which projects are trusted: folders that the user has said yes to, in a file of the home.
 
 Skills are code and instructions. A project that was cloned a minute ago must not run any
-before its user has looked at it, so its skills are named, and not loaded.
+before its user has looked at it, so its skills are named, and not loaded. What is in a
+trusted project can be read by confined cells.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from cave import config
 from cave.errors import ConfigError
 
-FILE = "trusted.json"
 ROOTS = (".cave", ".agents", "cave.toml", "pyproject.toml", ".git")
 """What marks the folder of a project."""
 PLACES = (Path(".cave/skills"), Path(".agents/skills"))
@@ -35,40 +35,37 @@ def project(start: Path | None = None) -> Path:
 
 def trusted(folder: Path) -> bool:
     """Whether the user trusts the project in `folder`. Raises `ConfigError`."""
-    return str(folder.resolve()) in _read()
+    return str(folder.resolve()) in config.trusted_folders()
 
 
 def trust(folder: str | Path) -> Path:
-    """Let the project in `folder` bring skills; gives its whole path. Raises `ConfigError`."""
+    """Let the project in `folder` bring skills, and cells read it; gives its whole path.
+    Raises `ConfigError`."""
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         raise ConfigError(f"there is no folder {str(path)!r} to trust; look at the path")
-    _write(sorted({*_read(), str(path)}))
+    _write(sorted({*config.trusted_folders(), str(path)}))
     return path
+
+
+def readable(start: Path | None = None) -> Path | None:
+    """The trusted project that a folder is in, when cells may read it whole: not one that holds
+    the user's home folder, or what cave keeps. Raises `ConfigError`."""
+    folder = project(start)
+    private = (Path.home().resolve(), config.home().resolve())
+    open_ = trusted(folder) and not any(path.is_relative_to(folder) for path in private)
+    return folder if open_ else None
 
 
 def distrust(folder: str | Path) -> Path:
     """Take it back. Raises `ConfigError`."""
     path = Path(folder).expanduser().resolve()
-    _write([known for known in _read() if known != str(path)])
+    _write([known for known in config.trusted_folders() if known != str(path)])
     return path
 
 
-def _read() -> list[str]:
-    file = config.home() / FILE
-    try:
-        folders = json.loads(file.read_text(encoding="utf-8"))["folders"]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}); mend it or move it away") from error
-    if not isinstance(folders, list) or not all(isinstance(path, str) for path in folders):
-        raise ConfigError(f"{file}: 'folders' is not a list of paths; mend it or move it away")
-    return folders
-
-
 def _write(folders: list[str]) -> None:
-    file = config.home() / FILE
+    file = config.home() / config.TRUSTED
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:

@@ -1,10 +1,14 @@
 """A session's policy: what it says holds for cells, and what nothing enforces is refused."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
 import cave
+from cave.display import html
+from cave.kernel import trial
 
 
 def test_what_is_not_enforced_is_refused(sessions: None) -> None:
@@ -38,3 +42,35 @@ def test_a_policy_confines_the_cells(
         error = s.run(refused).error
         assert error is not None
         assert error.name == "PermissionError"
+
+
+@pytest.fixture
+def lame(home: Path) -> None:
+    """As if this system's Landlock did not hold: its trial went through, and that is known."""
+    found = {"landlock": {"read a file of the user": "open"}}
+    file = home / "confinement.json"
+    file.write_text(json.dumps({"stamp": trial._stamp(), "tried": found}))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these layers")
+def test_a_missing_layer_is_told_or_refused(
+    lame: None, sessions: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line where people look, once for each opening; no kernel where it is required."""
+    s = cave.open("lame", policy=cave.Policy())
+    s.run("x = 1")
+    told = capsys.readouterr().err
+    line = "DEGRADED landlock: cells can read and write every file of the user"
+    assert told.count(line) == 1 == html.session(s).count(line)
+    s.close()
+    with pytest.raises(cave.KernelStartError, match=line):
+        cave.open("lame", policy=cave.Policy(confinement="require"))
+
+
+def test_an_open_profile_says_so(
+    sessions: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who chose it is told what it means, at each opening."""
+    monkeypatch.setenv("CAVE_PROFILE", "open")
+    assert cave.open("wide").kernel.profile == "open"
+    assert capsys.readouterr().err.count("profile open: cells may do what you may") == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cave
+from cave.config import Settings
 from cave.errors import ConfigError
 from cave.policy import Policy, Rule
 from cave.policy.rules import Call
@@ -148,9 +149,24 @@ def test_the_policy_comes_from_the_files_of_settings(
     assert (policy.read, policy.cell_timeout, policy.profile) == (("/",), 9, "vetted")
     assert policy.rules == (Rule(module="os"),)
     assert Policy.load(trusted=False).read == ("/data",), "an untrusted project opens no door"
-    from cave.config import Settings
-
     assert Settings.load().max_retries == 5, "settings beside the table are read as before"
     project.write_text('[policy]\nprofil = "open"\n')
     with pytest.raises(ConfigError, match=r"cave\.toml \[policy\]: there is no policy .* 'profil'"):
         Policy.load()
+
+
+@pytest.mark.parametrize(
+    ("given", "bytes_"), [("8 GB", 8 * 10**9), ("512MiB", 512 << 20), (7, 7), ("0", 0)]
+)
+def test_sizes_are_written_as_people_write_them(given: object, bytes_: int) -> None:
+    """In files, in the environment, in a policy; no limit is 0."""
+    settings = Settings().updated("a test", {"memory": given, "file_size": given})
+    assert (settings.memory, settings.file_size) == (bytes_, bytes_)
+    assert cave.Policy(memory=given).memory == bytes_  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["much", -1, True, "3 XB"])
+def test_what_is_no_size_is_refused(given: object) -> None:
+    """The message says what would be one."""
+    with pytest.raises(cave.ConfigError, match="write '8 GB'"):
+        Settings().updated("a test", {"memory": given})

@@ -158,3 +158,17 @@ def test_a_broken_folder_is_a_fault_and_hides_no_other(alone: Path, write: Write
     assert fault.startswith(f"{config.home()}/skills/bad/SKILL.md: description: it is missing")
     with pytest.raises(cave.SkillError, match="description: it is missing"):
         discover(config.home() / "skills" / "bad")
+
+
+def test_what_cave_keeps_is_never_part_of_a_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A trusted folder with the home of cave in it is not opened: keys are there."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setenv("CAVE_HOME", str(tmp_path.parent / "kept"))
+    assert trust.readable(tmp_path) is None
+    trust.trust(tmp_path)
+    assert trust.readable(tmp_path) == tmp_path.resolve()
+    monkeypatch.setenv("CAVE_HOME", str(tmp_path / "kept"))
+    trust.trust(tmp_path)
+    assert trust.readable(tmp_path) is None
