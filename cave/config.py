@@ -123,7 +123,7 @@ class Settings:
     """Folder for sockets; must be short and the user's own."""
     idle_timeout: float = 12 * 3600.0
     """Seconds without work after which a kernel ends by itself; 0 means never."""
-    profile: Profile = "open"
+    profile: Profile = "confined"
     """What cells may do where no policy says it."""
     memory: int = MEMORY
     """Bytes that a process of a confined kernel may write to; 0: no limit."""
@@ -246,7 +246,7 @@ def trusted_folders() -> list[str]:
 
 def check_trust(source: str, opening: Sequence[str]) -> None:
     """Raises `ConfigError` where the file of a project that nobody has trusted opens doors."""
-    file = Path(source.partition(" [")[0])
+    file = Path(source)
     if not opening or not file.is_absolute():
         return
     folder = file.resolve().parent

@@ -20,8 +20,10 @@ from cave import config, home
 from cave.config import Options
 from cave.display.told import OPEN
 from cave.errors import CaveError
+from cave.policy import Policy
 from cave.portal import portal
 from cave.session import AsyncSession
+from cave.skills import trust
 
 PACKAGES = ("ipykernel", "jupyter_client", "dill", "pandas", "pyarrow", "sqlalchemy", "anthropic")
 EXTRAS = {"openai": "openai", "local": "xllamacpp", "excel": "openpyxl"}
@@ -146,9 +148,10 @@ def _confinement() -> list[Finding]:
     from cave.kernel.confinement import left_open, trial_plan
     from cave.kernel.trial import fallen, tried
 
-    findings = []
-    if config.Settings.load().profile == "open":
-        findings.append(Finding("DEGRADED", "confinement", OPEN))
+    try:
+        findings = [_profile()]
+    except CaveError as error:
+        findings = [Finding("FAILED", "confinement", str(error))]
     with tempfile.TemporaryDirectory(prefix="cave-doctor-") as folder:
         try:
             plan = trial_plan(Path(folder))
@@ -167,6 +170,21 @@ def _confinement() -> list[Finding]:
         findings.append(Finding("ok", layer, told))
     left = left_open(another_user=plan["uid"] is not None and "user" not in through)
     return [*findings, *(Finding("DEGRADED", name, words) for name, words in left.items())]
+
+
+def _profile() -> Finding:
+    """What sessions that are opened here, without a policy of their own, let cells do."""
+    profile = config.Settings.load().profile
+    policy = Policy.of_files(profile)
+    if (policy.holds_as if policy else profile) == "open":
+        return Finding("DEGRADED", "confinement", OPEN)
+    project = trust.openable()
+    told = f"profile {policy.profile if policy else profile}"
+    if project is None:
+        return Finding("ok", "confinement", told)
+    type_ = f"not trusted (cave skills trust {project})"
+    state = "trusted: cells can read it" if trust.readable() else type_
+    return Finding("ok", "confinement", f"{told}; the project {project} is {state}")
 
 
 def _operators() -> list[Finding]:

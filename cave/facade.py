@@ -17,7 +17,7 @@ from cave import config, home
 from cave.config import Options
 from cave.deciding import Deciding
 from cave.directing import Directing
-from cave.display.told import told, told_open
+from cave.display.told import STALE, told, told_open
 from cave.display.waiting import Waiting
 from cave.errors import SessionBusy
 from cave.events import (
@@ -127,7 +127,8 @@ class Session(Deciding, Directing):
         """Say on stderr what a death cost and what came back, and once which layers are missing;
         silent when nothing is amiss."""
         kernel = self._inner.kernel
-        for line in told_open(kernel.profile, kernel.degraded) if kernel.alive else ():
+        lines = [*told_open(kernel.profile, kernel.degraded), *([STALE] if kernel.stale else [])]
+        for line in lines if kernel.alive else ():
             if line not in self._told_open:
                 _say(f"cave: {self.name!r}: {line}")
                 self._told_open.add(line)

@@ -127,6 +127,7 @@ class Kernels:
         self.kernel = kernel
         self.python = python
         self.policy: Policy | None = None
+        self._held: tuple[object, str] = ((), "")
 
     async def start(self, number: int) -> Kernel:
         """A new kernel. Raises `KernelStartError`."""
@@ -147,22 +148,29 @@ class Kernels:
             hash_seed=self._home.hash_seed,
             env={} if self.settings.tracking == "auto" else {"CAVE_TRACKING": "hashes"},
             pending_after=None if self.settings.persistence == "live" else LEFT_ALONE,
-            confinement=self._confinement(),
+            confinement=self._confinement(trust.readable()),
+            policy=self.held,
             trials=self._home.path / "confinement.json",
             cwd=Path.cwd(),
-            project=trust.project(),
+            project=trust.openable(),
         )
         return await start(launch)
 
-    def _confinement(self) -> Confinement | None:
+    @property
+    def held(self) -> str:
+        """Stands for what the policy and the settings hold a kernel to."""
+        if self._held[0] != (key := (self.settings, self.policy)):
+            found = self._confinement(None)
+            self._held = key, "open" if found is None else found.digest
+        return self._held[1]
+
+    def _confinement(self, project: Path | None) -> Confinement | None:
         from cave.kernel import Confinement
         from cave.policy import Policy
-        from cave.skills import trust
 
         if self.settings.profile == "open":
             return None
         policy = self.policy or Policy()
-        project = trust.readable()
         sizes = [
             set_ if said is None else said
             for said, set_ in (

@@ -219,6 +219,8 @@ class KernelFacts:
     """What confines it, with what is to be said of each layer."""
     degraded: tuple[str, ...] = ()
     """The layers that are missing, and what is open by it."""
+    policy: str = ""
+    """Stands for the policy that it was started under; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

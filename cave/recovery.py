@@ -92,6 +92,10 @@ class KernelView:
     connection_file: str | None
     python: str | None
     number: int
+    policy: str = ""
+    """Stands for the policy that it was started under."""
+    stale: bool = False
+    """Whether that is another one than the session's now."""
 
 
 RESTORES = 2
@@ -425,6 +429,7 @@ class Supply:
             connection_file=str(facts.connection_file),
             python=facts.python,
             number=self.number,
+            policy=facts.policy,
         )
 
     async def end(self, reason: Literal["closed", "restart", "asleep"]) -> tuple[Variable, ...]:

@@ -488,7 +488,8 @@ class AsyncSession(
     @property
     def kernel(self) -> KernelView:
         """The kernel: pid, whether it lives, profile, connection file."""
-        return self._work.supply.view(profile=self._settings.profile)
+        view = self._work.supply.view(profile=self._settings.profile)
+        return replace(view, stale=bool(view.policy) and view.policy != self._kernels.held)
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.name!r}>"

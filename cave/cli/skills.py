@@ -123,8 +123,12 @@ def skills_check(ctx: click.Context, folder: str, as_json: bool) -> None:
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 def skills_trust(folder: str, revoke: bool) -> None:
-    """Let the project in DIR bring skills: code and instructions that your sessions will use."""
+    """Trust the project in DIR: it may bring skills, code and instructions that your sessions will
+    use, and settings of its own; confined cells may read its files."""
     if revoke:
         narrate(f"{trust.distrust(folder)} is not trusted")
     else:
-        narrate(f"{trust.trust(folder)} is trusted; `cave skills list` shows its skills")
+        narrate(
+            f"{trust.trust(folder)} is trusted: kernels that start from now on can read it; "
+            f"`cave skills list` shows its skills"
+        )

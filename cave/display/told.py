@@ -23,6 +23,9 @@ def told(event: KernelEnded | Restored | SkillsOffered | SnapshotFailed) -> str:
 
 
 OPEN = "profile open: cells may do what you may"
+STALE = (
+    "the kernel was started under another policy and keeps to that: s.restart() puts this one on"
+)
 
 
 def told_open(profile: str, degraded: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from .facts import DISTRIBUTIONS
 from .faults import NONE, Place
 
 LENGTH = 300
-"""Characters of a hint."""
+"""Characters of a hint; three times as many where it says what to type."""
 NAMES = 2_000
 """Names that are compared with one."""
 LISTED = 20
@@ -405,8 +405,6 @@ def _file(fault: BaseException, _text: str, _place: Place) -> str:
     )
     if type(name) is not str or not name:
         return ""
-    if there := refusals.in_project(name):
-        return f"cells work in a folder of their own; there is {there!r}"
     folder, _, last = name.rpartition("/")
     folder = folder or ("/" if name.startswith("/") else ".")
     while folder not in ("", ".", "/") and not os.path.isdir(folder):

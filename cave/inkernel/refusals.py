@@ -52,16 +52,11 @@ def remember(said: dict[str, Any] | None) -> None:
     _held = Held() if said is None else Held(**said)
 
 
-def in_project(name: str) -> str:
-    """Where the user works: the path of a file that a cell named by a relative one, if any."""
-    if not _held.cwd or os.path.isabs(name):
-        return ""
-    path = os.path.join(_held.cwd, name)
-    return path if os.path.exists(path) else ""
-
-
 def of(fault: BaseException, place: Place) -> str:
     """What was refused and the setting that allows it; empty where nothing was."""
+    if kinds.derives(type(fault), FileNotFoundError):
+        name = OSError.__dict__["filename"].__get__(fault)
+        return _elsewhere(name) if type(name) is str else ""
     if _held.profile == "open":
         return ""
     if any(code.co_filename.endswith(_BY_SOCKETS) for code in _codes(fault)):
@@ -171,7 +166,10 @@ def _file(path: str, place: Place) -> str:
     path = os.path.abspath(path)
     if any(_below(path, folder) for folder in _held.own):
         return ""
-    writes = _writes(path, place)
+    return _refusal(path, writes=_writes(path, place))
+
+
+def _refusal(path: str, *, writes: bool) -> str:
     if not _of_the_user(path, writes=writes):
         return ""
     verb, setting = ("change", "write") if writes else ("read", "read")
@@ -180,6 +178,17 @@ def _file(path: str, place: Place) -> str:
     if project and not (_held.trusted or writes) and _below(path, project):
         ways = f"`cave skills trust {project}` in a terminal (for all sessions), or {ways}"
     return _allowed(f"does not let cells {verb} {path!r}", ways)
+
+
+def _elsewhere(name: str) -> str:
+    """Of a file that a cell did not find: that it is there where the user works."""
+    path = os.path.join(_held.cwd, name)
+    if not _held.cwd or os.path.isabs(name) or not os.path.exists(path):
+        return ""
+    told = f"cells work in a folder of their own; there is {path!r}"
+    if _held.profile == "open" or _readable(path) or not (why := _refusal(path, writes=False)):
+        return told
+    return f"{told}, and {why}"
 
 
 def _below(path: str, folder: str) -> bool:
@@ -195,7 +204,7 @@ def _widest(path: str) -> str:
 
 _WRITING = re.compile(
     r"^(?:to_|write|save|dump|mkdir|makedirs|unlink|remove|rename|replace$|touch|symlink|link|"
-    r"chmod|chown|rmdir|rmtree|copy|move|utime|truncate|mkfifo|mkstemp)"
+    r"chmod|chown|rmdir|rmtree|utime|truncate|mkfifo|mkstemp)"
 )
 _MODE = re.compile(r"^[rbt]*[wax+][bt+]*$")
 
@@ -205,13 +214,18 @@ def _writes(path: str, place: Place) -> bool:
     if not os.path.lexists(path):
         return True
     for node in ast.walk(place.node) if place.node is not None else ():
-        if isinstance(node, ast.Constant) and type(node.value) is str and _MODE.match(node.value):
-            return True
-        called = node.func if isinstance(node, ast.Call) else None
-        name = getattr(called, "attr", getattr(called, "id", ""))
-        if _WRITING.match(str(name)):
+        if isinstance(node, ast.Call) and _writing(node):
             return True
     return _readable(path)
+
+
+def _writing(call: ast.Call) -> bool:
+    """Whether a call changes files by its name, or opens one for it."""
+    name = str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    texts = [one.value for one in given if isinstance(one, ast.Constant)]
+    modes = [text for text in texts if type(text) is str and _MODE.match(text)]
+    return bool(_WRITING.match(name) or (name == "open" and modes))
 
 
 def _readable(path: str) -> bool:

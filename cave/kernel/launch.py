@@ -58,6 +58,9 @@ class Launch:
     confinement: Confinement | None = None
     """What the kernel is held to; None: it may do what its user may."""
 
+    policy: str = ""
+    """Stands for the policy that says so; only compared."""
+
     trials: Path | None = None
     """Where it is remembered whether the layers hold on this system; None: they are not tried."""
 
@@ -103,6 +106,7 @@ class Record:
     packages: Mapping[str, str] = field(default_factory=dict)
     layers: Sequence[str] = ()
     degraded: Sequence[str] = ()
+    policy: str = ""
     format: int = 1
 
     @property
@@ -394,4 +398,5 @@ def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
         profile="open" if held is None else held.profile,
         layers=layers.applied,
         degraded=layers.degraded,
+        policy=launch.policy,
     )

@@ -150,6 +150,7 @@ def _facts(record: Record, seconds: float) -> KernelFacts:
         profile=record.profile,
         layers=tuple(record.layers),
         degraded=tuple(record.degraded),
+        policy=record.policy,
         connection_file=record.connection_file,
         seconds=seconds,
     )

@@ -347,7 +347,7 @@ class Policy:
         for a project's that is not trusted."""
         found = config.tables("policy")
         for source, _ in found:
-            config.check_trust(source, ["[policy]"])
+            config.check_trust(source.removesuffix(" [policy]"), ["[policy]"])
         if not found:
             return None
         named = any(key in table for _, table in found for key in ("profile", "allow_modules"))

@@ -48,13 +48,18 @@ def trust(folder: str | Path) -> Path:
     return path
 
 
-def readable(start: Path | None = None) -> Path | None:
-    """The trusted project that a folder is in, when cells may read it whole: not one that holds
-    the user's home folder, or what cave keeps. Raises `ConfigError`."""
+def openable(start: Path | None = None) -> Path | None:
+    """The project that a folder is in, when cells may read it whole once it is trusted: not one
+    that holds the user's home folder, or what cave keeps."""
     folder = project(start)
     private = (Path.home().resolve(), config.home().resolve())
-    open_ = trusted(folder) and not any(path.is_relative_to(folder) for path in private)
-    return folder if open_ else None
+    return None if any(path.is_relative_to(folder) for path in private) else folder
+
+
+def readable(start: Path | None = None) -> Path | None:
+    """The trusted project that a folder is in, when cells may read it. Raises `ConfigError`."""
+    folder = openable(start)
+    return folder if folder is not None and trusted(folder) else None
 
 
 def distrust(folder: str | Path) -> Path:

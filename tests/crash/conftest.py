@@ -33,8 +33,8 @@ def host(forks: ForkServerContext, sessions: None) -> Iterator[Callable[..., Hos
 
 
 @pytest.fixture
-def marker(tmp_path: Path) -> Path:
-    """A file that a cell makes to say where it is."""
+def marker(unconfined: None, tmp_path: Path) -> Path:
+    """A file that a cell makes to say where it is, outside of its session's folder."""
     return tmp_path / "marker"
 
 

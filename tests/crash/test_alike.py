@@ -31,6 +31,9 @@ from .test_effects import POINTS, VICTIMS, kernel_pid, once
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
 RECORDED = 100 if os.environ.get("CAVE_CRASH_ROUNDS") else 10
 
+# what some of its skills touch, in the kernel, lies outside of the session's folder
+pytestmark = pytest.mark.usefixtures("unconfined")
+
 WORK = """
 from cave import failpoints
 from tests.crash import world

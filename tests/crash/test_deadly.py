@@ -13,7 +13,8 @@ from cave.errors import KernelDied
 from cave.lineage import Lineage
 from tests.time._kill import kill
 
-pytestmark = pytest.mark.usefixtures("sessions")
+# cells that no snapshot has are lost where nothing confines them; confined ones run again
+pytestmark = pytest.mark.usefixtures("sessions", "unconfined")
 
 DEADLY = (
     "class Exit:\n"

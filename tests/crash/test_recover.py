@@ -155,7 +155,7 @@ def outside(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_cells_that_no_snapshot_has_run_again_in_order(
-    host: Callable[..., Host], outside: None
+    host: Callable[..., Host], outside: None, unconfined: None
 ) -> None:
     """Their effects come from the ledger; a name that comes out otherwise is said to be changed."""
     lose(

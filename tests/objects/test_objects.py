@@ -13,7 +13,11 @@ from cave import home, tending
 from . import _run
 
 FULL = os.environ.get("CAVE_OBJECTS") == "full"
-pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(3000 if FULL else 600)]
+# what images carry is looked at, and not what confined cells would make again
+pytestmark = [
+    pytest.mark.usefixtures("sessions", "unconfined"),
+    pytest.mark.timeout(3000 if FULL else 600),
+]
 LOTS = _run.lots(_run.kinds())
 EVERY = 10 if FULL else 1000
 """Cells from one snapshot to the next; what is killed has one of its own."""

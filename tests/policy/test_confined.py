@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cave
+from cave import config
 from cave.skills import trust
 from tests.conftest import home_of_its_own, sessions_deleted
 
@@ -46,9 +47,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     with pytest.MonkeyPatch.context() as patch, home_of_its_own(patch):
         patch.chdir(project)
         patch.setenv("WAREHOUSE_URL", "sqlite:///warehouse.db")
-        patch.setenv("CAVE_PROFILE", "confined")
         with sessions_deleted():
             yield Desk(project, cave.open("desk"))
+
+
+def test_confined_is_the_default(desk: Desk) -> None:
+    """Nobody has to ask for it."""
+    assert desk.session.kernel.profile == "confined" == config.Settings().profile
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
             "import pandas as pd; pd.Series().to_csv('{project}/new')",
             "cells change '{project}/new'",
         ),
-        ("open('sales.csv')", "there is '{table}'"),
+        ("open('sales.csv')", "there is '{table}', and the profile 'confined' does not let"),
         ("import socket; socket.create_connection(('127.0.0.1', 9))", "cave.Policy(network=['*'])"),
         ("import requests; requests.get('http://no.invalid')", "cave.Policy(network=['*'])"),
         ("import urllib.request as u; u.urlopen('http://127.0.0.1:9')", "reach the network"),
@@ -114,19 +119,25 @@ def test_ordinary_data_work_is_untouched(desk: Desk) -> None:
 def test_a_trusted_project_is_read_and_settings_open_the_rest(desk: Desk) -> None:
     """Once it is trusted, its files can be read, and its own settings count."""
     rules = desk.project / "cave.toml"
-    rules.write_text('file_size = "600 MB"\n[policy]\nenv = ["WAREHOUSE_URL"]\nmemory = "4 GB"\n')
+    rules.write_text('file_size = "30 MB"\n[policy]\nenv = ["WAREHOUSE_URL"]\nmemory = "4 GB"\n')
     try:
         with pytest.raises(cave.ConfigError, match="cave skills trust"):
             cave.open("trusted")
         trust.trust(desk.project)
         s = cave.open("trusted")
+        s.run("import numpy as np; big = np.arange(10_000_000)").raise_for_error()
         s.run(f"import pandas as pd, os; sales = pd.read_csv('{desk.table}')").raise_for_error()
         s.run("seen = os.environ['WAREHOUSE_URL']").raise_for_error()
         fault = s.run(f"open('{desk.table}', 'w')").error
         assert fault is not None
         assert "cave.Policy(write=" in fault.hint
+        fault = s.run("open('long', 'wb').write(bytes(31_000_000))").error
+        assert fault is not None
+        assert "a file of cells may have 30 MB; allow more with cave.Policy(file_size" in fault.hint
         assert s["seen"] == "sqlite:///warehouse.db"
-        assert "data 4,000,000,000, file 600,000,000" in " ".join(s.kernel.layers)
+        s.restart()
+        assert s["big"].sum() == sum(range(10_000_000)), "what is longer than a file may be"
+        assert "data 4,000,000,000, file 30,000,000" in " ".join(s.kernel.layers)
     finally:
         rules.unlink()
         trust.distrust(desk.project)

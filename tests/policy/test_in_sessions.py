@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,13 @@ def test_a_policy_confines_the_cells(
 
 
 @pytest.fixture
-def lame(home: Path) -> None:
+def lame(home: Path) -> Iterator[None]:
     """As if this system's Landlock did not hold: its trial went through, and that is known."""
     found = {"landlock": {"read a file of the user": "open"}}
     file = home / "confinement.json"
     file.write_text(json.dumps({"stamp": trial._stamp(), "tried": found}))
+    yield
+    file.unlink()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these layers")
@@ -57,7 +60,7 @@ def test_a_missing_layer_is_told_or_refused(
     lame: None, sessions: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line where people look, once for each opening; no kernel where it is required."""
-    s = cave.open("lame", policy=cave.Policy())
+    s = cave.open("lame")
     s.run("x = 1")
     told = capsys.readouterr().err
     line = "DEGRADED landlock: cells can read and write every file of the user"
@@ -67,10 +70,15 @@ def test_a_missing_layer_is_told_or_refused(
         cave.open("lame", policy=cave.Policy(confinement="require"))
 
 
-def test_an_open_profile_says_so(
-    sessions: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_open_profile_says_so_and_so_does_a_kernel_of_before(
+    sessions: None, unconfined: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who chose it is told what it means, at each opening."""
-    monkeypatch.setenv("CAVE_PROFILE", "open")
+    """Who chose it is told what it means; who is stricter later, what that takes."""
     assert cave.open("wide").kernel.profile == "open"
     assert capsys.readouterr().err.count("profile open: cells may do what you may") == 1
+    s = cave.open("wide", policy=cave.Policy())
+    s.run("x = 1")
+    s.run("x = 2")
+    assert capsys.readouterr().err.count("s.restart() puts this one on") == 1
+    s.restart()
+    assert (s.kernel.profile, s.kernel.stale, s["x"]) == ("confined", False, 2)

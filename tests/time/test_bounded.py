@@ -12,7 +12,8 @@ import cave
 
 from ._kill import kill
 
-pytestmark = [pytest.mark.usefixtures("sessions"), pytest.mark.timeout(1200)]
+# as in test_damage
+pytestmark = [pytest.mark.usefixtures("sessions", "unconfined"), pytest.mark.timeout(1200)]
 
 CELLS = 1000 if os.environ.get("CAVE_CRASH_ROUNDS") else 200
 """Cells that run; scripts/crash runs 1,000."""

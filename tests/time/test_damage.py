@@ -17,7 +17,8 @@ from tests.conftest import home_of_its_own, sessions_deleted
 
 from ._kill import kill
 
-pytestmark = pytest.mark.usefixtures("sessions")
+# cells that no snapshot has are lost where nothing confines them; confined ones run again
+pytestmark = pytest.mark.usefixtures("sessions", "unconfined")
 
 ONE = (
     "import numpy as np\nbig = np.arange(50_000.0)\nx = 1\nitems = [1]\nalias = items\n"

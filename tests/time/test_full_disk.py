@@ -25,7 +25,7 @@ def test_without_room_snapshots_are_given_up_and_nothing_else(
     volatile; what would throw away what is in memory only (going back, a fork of now, restart,
     close) is refused by name; an old moment can be forked and come back to without space; with
     room again the next snapshot is whole."""
-    s = cave.open("full")
+    s = cave.open("full", policy=cave.Policy(profile="open"))  # confined cells run again when lost
     s.run("import os\nx = [1]; y = x; big = os.urandom(3_000_000)")
     filler = small_disk / "filler"
     with contextlib.suppress(OSError):

@@ -39,7 +39,7 @@ def test_resources_and_persistent_objects_are_made_again(
     path = tmp_path / "house.db"
     sqlite3.connect(path).execute("create table t(a)")
     monkeypatch.setenv("WAREHOUSE", str(path))
-    s = cave.open("house")
+    s = cave.open("house", policy=cave.Policy(read=[tmp_path], env=["WAREHOUSE"]))
     s.run(CELL).raise_for_error()
     kill(s)
     told = s.run(
@@ -57,7 +57,9 @@ def test_a_resource_of_the_host_is_made_in_the_kernel(
 ) -> None:
     """`put` of a resource binds what its function makes in the kernel; without its variable of
     the environment it is lost after a restore, and the report names that variable."""
-    monkeypatch.setenv("WAREHOUSE", str(tmp_path / "house.db"))
+    path = tmp_path / "house.db"
+    sqlite3.connect(path).close()
+    monkeypatch.setenv("WAREHOUSE", str(path))
 
     @cave.resource(name="warehouse", env=["WAREHOUSE"])
     def warehouse():  # type: ignore[no-untyped-def]
@@ -66,7 +68,7 @@ def test_a_resource_of_the_host_is_made_in_the_kernel(
 
         return sqlite3.connect(os.environ["WAREHOUSE"])
 
-    s = cave.open("given")
+    s = cave.open("given", policy=cave.Policy(read=[path], env=["WAREHOUSE"]))
     s.put(db=warehouse)
     assert s.run("print(type(db).__name__, db.execute('select 1').fetchone())").text == (
         "Connection (1,)"

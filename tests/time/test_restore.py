@@ -159,8 +159,9 @@ def test_a_fork_has_the_objects_and_a_life_of_its_own() -> None:
         t.fork("now")
 
 
-def test_live_sessions_take_no_snapshots() -> None:
-    """persistence="live": no files, variables volatile, a death loses and names them."""
+def test_live_sessions_take_no_snapshots(unconfined: None) -> None:
+    """persistence="live": no files, variables volatile, a death loses and names them (confined
+    cells would run again)."""
     s = cave.open("live", persistence="live")
     assert not s.run("x = 1").durable
     assert s.vars["x"].fidelity == "volatile"

@@ -17,7 +17,8 @@ from cave.snapshot.folder import SMALL
 
 from ._kill import kill
 
-pytestmark = pytest.mark.usefixtures("sessions")
+# cells that no snapshot has are lost where nothing confines them; confined ones run again
+pytestmark = pytest.mark.usefixtures("sessions", "unconfined")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ from cave.events import SnapshotCommitted
 
 from ._kill import kill
 
-pytestmark = pytest.mark.usefixtures("sessions")
+# cells that no snapshot has are lost where nothing confines them; confined ones run again
+pytestmark = pytest.mark.usefixtures("sessions", "unconfined")
 
 GRAPH = (
     "class Node:\n    def __init__(self, n):\n        self.n = n\n        self.next = None\n"
