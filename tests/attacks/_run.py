@@ -41,6 +41,14 @@ class Found:
         return {name for name, said in self.outcomes.items() if not said.startswith("stopped")}
 
 
+def can_be_ordinary() -> bool:
+    """Whether `run` can start the suite as an ordinary user."""
+    if os.getuid():
+        return True
+    tools = all(map(shutil.which, ("unshare", "setpriv")))
+    return tools and not subprocess.run(["unshare", "--mount", "true"], check=False).returncode
+
+
 def run(profile: str, *, ordinary: bool) -> Found:
     """Every attack under a profile. As an ordinary user root needs mount namespaces for it."""
     folder = Path(tempfile.mkdtemp(prefix="cva", dir="/tmp"))
