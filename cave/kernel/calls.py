@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cave.errors import KernelDied, LeaseLost, NotPortable, PutError, SkillError, UnknownName
-from cave.events import Fault
+from cave.events import Fault, clean
 from cave.kernel import client, door
+from cave.kernel.cells import number_of
 from cave.kernel.client import Client
 from cave.kernel.launch import Record
 from cave.kernel.objects import joined, layout_of
@@ -30,6 +31,8 @@ _ID = 64
 """Characters of a call's id."""
 _LONGEST = 100_000
 """Characters of a fault that are taken from a kernel."""
+_AT_ONCE = 100_000
+"""Calls that may be under way; one more is dropped."""
 Key = tuple[str, str, str]
 """Id of a call, its phase, and for `end` the attempt: the next may come before we are done."""
 
@@ -145,7 +148,7 @@ class Calls:
 
     def _receive(self, message: Message) -> None:
         receive, call = self._receivers.get(message.type), message.content.get("call")
-        if receive is not None and isinstance(call, str) and len(call) <= _ID:
+        if receive is not None and isinstance(call, str) and len(call) <= _ID and call.isascii():
             receive(message)
 
     # -- calls -------------------------------------------------------------------------------
@@ -153,6 +156,8 @@ class Calls:
     def _called(self, message: Message) -> None:
         content = message.content
         key = content["call"], str(content.get("phase")), str(content.get("attempt"))
+        if len(self._early) + len(self._tasks) >= _AT_ONCE:
+            return
         if self._on_call is None:
             self._early[key] = message
         elif key not in self._tasks:
@@ -201,9 +206,9 @@ class Calls:
         return SkillCall(
             **call,
             fault=Fault(
-                *(str(error.get(k, ""))[:_LONGEST] for k in ("name", "message", "traceback"))
+                *(clean(str(error.get(k, ""))[:_LONGEST]) for k in ("name", "message", "traceback"))
             ),
-            bases=tuple(str(base) for base in bases) if isinstance(bases, list) else (),
+            bases=tuple(clean(str(b)) for b in bases) if isinstance(bases, list) else (),
             ran=content.get("ran") is not False,
             done=content.get("done") is True,
             over=content.get("over") is True,
@@ -352,13 +357,12 @@ def _place(content: Mapping[str, Any]) -> dict[str, Any]:
     """The plain fields of a call, whatever a kernel has sent. Raises `NotPortable`."""
     call: dict[str, Any] = {"id": content["call"]}
     for name in ("skill", "hash", "lane", "key"):
-        call[name] = str(content.get(name) or "")[:1000]
+        call[name] = clean(str(content.get(name) or "")[:1000])
     for name in ("ordinal", "attempt"):
-        value = content.get(name, 0)
-        call[name] = value if isinstance(value, int) else 0
+        call[name] = number_of(content.get(name)) or 0
     cell, phase, declared = (content.get(name) for name in ("cell", "phase", "declaration"))
     if phase not in ("call", "begin", "end"):
         raise NotPortable(f"the kernel sent a call in the phase {str(phase)[:40]!r}")
-    call.update(cell=cell if isinstance(cell, int) else None, phase=phase)
+    call.update(cell=number_of(cell), phase=phase)
     call["declaration"] = declared if isinstance(declared, dict) else None
     return call

@@ -14,13 +14,15 @@ from typing import Any
 from cave.events import CellStatus, Delta, Fault, Output, Variable, clean
 from cave.kernel import output, spool
 from cave.kernel.output import Outputs
-from cave.kernel.wire import Codec, Message
+from cave.kernel.wire import LARGEST, Codec, Message
 from cave.ports import Begin, Death, Executed, SpooledCell, SpooledOutput
 
 OUTPUTS = {"stream", "display_data", "update_display_data", "execute_result", "error"}
 _STOPPED = {"KeyboardInterrupt", "CancelledError"}
 _LONGEST, _MOST = 250, 200
 """Characters of a line on what a cell did outside of the namespace, and lines of one cell."""
+_DIGITS = 15
+"""Of the number of a cell, at most."""
 
 
 def new_id(cell: int) -> str:
@@ -32,7 +34,8 @@ def cell_of(msg_id: str) -> int | None:
     """The cell of a message id; None when a foreign client made it."""
     head, _, rest = msg_id.partition(":")
     number = rest.partition(":")[0]
-    return int(number) if head == "cave" and number.isdecimal() else None
+    ours = head == "cave" and number.isdecimal() and len(number) <= _DIGITS
+    return int(number) if ours else None
 
 
 def told_of(begin: Begin) -> dict[str, Any]:
@@ -101,7 +104,7 @@ class Cell:
             case "cave_reply":
                 self.end = message.content
             case "cave_observed":
-                self.noted[str(message.content.get("text", ""))] = None
+                self._note(str(message.content.get("text", "")))
             case _:
                 self.outputs.add(message)
                 self._tell(message)
@@ -109,7 +112,8 @@ class Cell:
     def reply(self, message: Message) -> None:
         """Take the reply of the shell channel."""
         self.replied = True
-        if message.content.get("ename") in {"LeaseLost", "NotAttached"} and not self.first_run:
+        named = str(message.content.get("ename"))
+        if named in {"LeaseLost", "NotAttached"} and not self.first_run:
             self.refused = message.content
             self.done.set()
         self._check()
@@ -117,6 +121,10 @@ class Cell:
     @property
     def first_run(self) -> bool:
         return self.started.is_set()
+
+    def _note(self, text: str) -> None:
+        if len(self.noted) < 2 * _MOST:
+            self.noted[text[: 2 * _LONGEST]] = None
 
     def _status(self, state: str) -> None:
         if state == "idle":
@@ -153,13 +161,13 @@ def executed(run: Cell, tape: Tape, *, death: Death | None = None, whole: bool =
         status=status,
         outputs=outputs.result(),
         error=_fault(status, end, death),
-        seconds=float(end.get("seconds") or time.monotonic() - run.began),
+        seconds=_seconds(end.get("seconds")) or time.monotonic() - run.began,
         kept=death is None,
         delta=delta_of(end.get("delta")),
         spool=run.last,
         full_size=outputs.size if outputs.clipped else 0,
         full_text=text if outputs.clipped else None,
-        bound=str(end.get("bound") or ""),
+        bound=clean(str(end.get("bound") or "")),
         observed=_observed(run, end),
     )
 
@@ -197,7 +205,7 @@ def _status(run: Cell, end: dict[str, Any], *, died: bool) -> CellStatus:
         return "ok"
     if run.timed_out:
         return "timeout"
-    if end.get("interrupted") and end.get("ename") in _STOPPED:
+    if end.get("interrupted") and str(end.get("ename")) in _STOPPED:
         return "interrupted"
     return "error"
 
@@ -224,7 +232,7 @@ def delta_of(value: Any) -> Delta:
     return Delta(
         variables_of(value.get("added")),
         variables_of(value.get("changed")),
-        tuple(map(str, removed)) if isinstance(removed, list) else (),
+        tuple(clean(str(name)) for name in removed) if isinstance(removed, list) else (),
         _prints(value.get("added")) | _prints(value.get("changed")),
     )
 
@@ -232,7 +240,9 @@ def delta_of(value: Any) -> Delta:
 def _prints(rows: Any) -> dict[str, str]:
     rows = rows if isinstance(rows, list) else []
     found = [row for row in rows if isinstance(row, dict) and "name" in row]
-    return {str(row["name"]): str(row["print"])[:64] for row in found if row.get("print")}
+    return {
+        clean(str(row["name"])): clean(str(row["print"])[:64]) for row in found if row.get("print")
+    }
 
 
 def variables_of(rows: Any) -> tuple[Variable, ...]:
@@ -245,8 +255,8 @@ def variables_of(rows: Any) -> tuple[Variable, ...]:
 def _variable(row: dict[str, Any]) -> Variable:
     shape = row.get("shape")
     return Variable(
-        name=str(row["name"]),
-        type=str(row.get("type", "")),
+        name=clean(str(row["name"])),
+        type=clean(str(row.get("type", ""))),
         shape=tuple(map(_int, shape)) if isinstance(shape, list) else None,
         size=_maybe_int(row.get("size")),
         cell=_maybe_int(row.get("cell")),
@@ -256,11 +266,21 @@ def _variable(row: dict[str, Any]) -> Variable:
 
 
 def _int(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return number_of(value) or 0
 
 
 def _maybe_int(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
+    return number_of(value)
+
+
+def number_of(value: Any) -> int | None:
+    """A number that a kernel told; None for what is none, or is out of all measure."""
+    return value if type(value) is int and -LARGEST < value < LARGEST else None
+
+
+def _seconds(value: Any) -> float:
+    number = type(value) in {int, float} and 0 <= value < LARGEST
+    return float(value) if number else 0.0
 
 
 # -- the gap ---------------------------------------------------------------------------------

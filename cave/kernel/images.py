@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import secrets
+import select
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,16 +78,27 @@ def _heard(arrival: asyncio.Future[Any]) -> None:
 async def _filled(pipe: int, limit: float) -> bool:
     """Whether the child says that it is done, before it ends or `limit` seconds are over."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(pipe, told.set)
+    try:
+        loop.add_reader(pipe, told.set)
+    except OSError:  # a file: nobody waits for those
+        os.close(pipe)
+        return False
     try:
         async with asyncio.timeout(limit):
             await told.wait()
-        return os.read(pipe, 1) == b"+"
+        return _told(pipe)
     except TimeoutError:
         return False
     finally:
         loop.remove_reader(pipe)
         os.close(pipe)
+
+
+def _told(pipe: int) -> bool:
+    """Whether there is a byte, or only the end. To read it could last: others may do so first."""
+    look = select.poll()
+    look.register(pipe, select.POLLIN)
+    return any(events & select.POLLIN for _, events in look.poll(0))
 
 
 @contextlib.contextmanager

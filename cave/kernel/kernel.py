@@ -277,7 +277,7 @@ class Kernel:
             self._held = None
             return await asyncio.to_thread(self._left, after)
         self._calls.serve(lease)
-        upto = int(hello.content.get("number") or 0)
+        upto = cells.number_of(hello.content.get("number")) or 0
         self._late = {number for number in self._late if number > after}
         gap = Gap(self._tape, skip=self._late)
         await asyncio.to_thread(_feed, gap, self._tape.messages(after=after, upto=upto))
@@ -471,7 +471,7 @@ class Kernel:
                 state = await self.status()
                 if state.get("running") is not None:
                     return
-                lease = int(state.get("lease") or 0)
+                lease = cells.number_of(state.get("lease")) or 0
                 await self._client.request("control", "cave_end_request", lease=lease)
                 await self._dead.wait()
 

@@ -112,15 +112,14 @@ class Objects:
     def _parcel(self, reply: Message) -> Parcel:
         from cave.kernel.values import Parcel
 
-        layout = layout_of(reply.content.get("layout"))
-        parts = joined(reply.buffers, [size for _, size in layout])
-        if token := reply.content.get("token"):
-            try:
-                fd = door.take(self._record.door, str(token))
-                parts = door.unpack(fd, layout)
-            except OSError as exc:
-                self._client.check()
-                raise NotPortable(f"the object did not come through the door: {exc}") from exc
+        try:
+            layout = layout_of(reply.content.get("layout"))
+            parts = joined(reply.buffers, [size for _, size in layout])
+            if token := reply.content.get("token"):
+                parts = door.unpack(door.take(self._record.door, str(token)), layout)
+        except OSError as exc:
+            self._client.check()
+            raise NotPortable(f"the object did not come through the door: {exc}") from exc
         if not parts:
             raise NotPortable("the kernel sent a parcel without a header")
         return Parcel(str(reply.content.get("kind")), bytes(parts[0]), parts[1:])

@@ -23,6 +23,9 @@ LIMIT = 1 << 20
 DISPLAYS = 8 << 20
 """Bytes of displays that they hold beside their text."""
 _PLAIN = 10_000
+_NAME = 1_000
+_IDS = 10_000
+"""Displays of one cell that can still be updated."""
 _OVERHEAD = 60
 _LONGEST_LINE = 1 << 16
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -99,6 +102,8 @@ class _Item:
     name: str = ""
     data: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    held: int = 0
+    """Characters of its data, as JSON."""
 
     def output(self, text: str) -> Output:
         return Output(self.kind, clean(text), self.name, self.data, self.metadata)
@@ -125,6 +130,7 @@ class Outputs:
         self._tail: deque[_Piece] = deque()
         self._room = [self._half, self._half]
         self._shown = 0
+        self._plain_room = self._displays
         self._open: tuple[_Item, Fold] | None = None
         self._by_id: dict[str, _Item] = {}
         self._cut = 0
@@ -147,7 +153,8 @@ class Outputs:
             self._empty()
         match message.type:
             case "stream":
-                self._stream(str(content.get("name", "stdout")), str(content.get("text", "")))
+                name = "stderr" if content.get("name") == "stderr" else "stdout"
+                self._stream(name, str(content.get("text", "")))
             case "display_data" | "execute_result" as kind:
                 self._display(kind, content)
             case "update_display_data":
@@ -191,23 +198,31 @@ class Outputs:
 
     def _display(self, kind: OutputKind, content: dict[str, Any]) -> None:
         self._close()
-        data = _mapping(content, "data")
-        self._shown += len(json.dumps(data))
-        if self._shown > self._displays:
-            data = {"text/plain": str(data.get("text/plain", ""))[:_PLAIN]}
-        item = _Item(
-            kind, data=clean_tree(data), metadata=clean_tree(_mapping(content, "metadata"))
-        )
-        if identity := _mapping(content, "transient").get("display_id"):
-            self._by_id[str(identity)] = item
-        self._size += len(str(data.get("text/plain", "")))
+        item = _Item(kind)
+        self._fill(item, content)
+        identity = str(_mapping(content, "transient").get("display_id") or "")
+        if 0 < len(identity) <= _NAME and len(self._by_id) < _IDS:
+            self._by_id[identity] = item
+        self._size += len(str(item.data.get("text/plain", "")))
         self._put(item, "")
+
+    def _fill(self, item: _Item, content: dict[str, Any]) -> None:
+        """Give an item its data; of what is too much the plain text, or nothing, is kept."""
+        data, metadata = _mapping(content, "data"), _mapping(content, "metadata")
+        size = len(json.dumps(data)) + len(json.dumps(metadata))
+        if self._shown + size - item.held > self._displays:
+            room = min(_PLAIN, self._plain_room)
+            data, metadata = {"text/plain": str(data.get("text/plain", ""))[:room]}, {}
+            self._plain_room -= len(data["text/plain"])
+            size = 0
+        self._shown += size - item.held
+        item.held = size
+        item.data, item.metadata = clean_tree(data), clean_tree(metadata)
 
     def _update(self, content: dict[str, Any]) -> None:
         item = self._by_id.get(str(_mapping(content, "transient").get("display_id")))
         if item is not None:
-            item.data = clean_tree(_mapping(content, "data"))
-            item.metadata = clean_tree(_mapping(content, "metadata"))
+            self._fill(item, content)
 
     def _put(self, item: _Item, text: str) -> None:
         """Keep a piece in the head while that has room, else as the end of the tail."""
@@ -235,10 +250,10 @@ def fault_of(content: dict[str, Any]) -> Fault:
     lines = content.get("traceback")
     trace = "\n".join(map(str, lines)) if isinstance(lines, list) else ""
     return Fault(
-        clean(str(content.get("ename", "Error"))),
-        clean(str(content.get("evalue", ""))),
-        clean(_ANSI.sub("", trace)),
-        clean(str(content.get("hint", ""))),
+        clean(str(content.get("ename", "Error"))[:_NAME]),
+        clean(str(content.get("evalue", ""))[:LIMIT]),
+        clean(_ANSI.sub("", trace[:LIMIT])),
+        clean(str(content.get("hint", ""))[:_PLAIN]),
     )
 
 

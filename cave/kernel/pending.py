@@ -5,28 +5,28 @@ It is bytes of a kernel like any other: copied out of its reach, then checked li
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import stat
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 from cave.errors import SnapshotError
-from cave.events import Inside, Output
+from cave.events import Inside, Output, clean
 from cave.image import Image
 from cave.kernel import cells, launch, output
 from cave.kernel.images import decode
-from cave.kernel.wire import Codec
+from cave.kernel.wire import MAX_MESSAGE, Codec, parsed
 
 _MAGIC = b"CAVEIMG2"
 _HEAD = len(_MAGIC) + 8 + 4
-_LONGEST = 256 << 20
-"""Bytes of the longest description that is read."""
 _PAGE = 4096
 _SLICE = 64 << 20
 _ITEM = 200
+_PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How a file is opened where a kernel may have put anything: no links, no waiting."""
 
 
 def pending(folder: Path, number: int) -> Image | None:
@@ -43,7 +43,7 @@ def pending(folder: Path, number: int) -> Image | None:
 
 def _left(path: Path) -> tuple[dict[str, Any], memoryview] | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, _PLAINLY)
     except FileNotFoundError:
         return None
     except OSError as exc:
@@ -70,22 +70,28 @@ def progress(folder: Path, number: int, cell: int) -> tuple[Image, Inside] | Non
         return None
     try:
         return image, _inside(place, _outputs(folder, number, place))
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise SnapshotError(f"the kernel told wrongly where its cell was: {exc!r}") from exc
 
 
 def _inside(place: dict[str, Any], outputs: tuple[Output, ...]) -> Inside:
     loop = place["loop"]
     return Inside(
-        cell=int(place["cell"]),
-        statement=max(1, int(place["statement"])),
-        calls=max(0, int(place["calls"])),
-        forks=max(0, int(place["forks"])),
-        items=None if loop is None else max(0, int(loop["count"])),
-        keys={} if loop is None else {str(k): int(v) for k, v in loop["keys"].items()},
+        cell=_count(place["cell"]),
+        statement=max(1, _count(place["statement"])),
+        calls=_count(place["calls"]),
+        forks=_count(place["forks"]),
+        items=None if loop is None else _count(loop["count"]),
+        keys={} if loop is None else {clean(k): _count(v) for k, v in loop["keys"].items()},
         outputs=outputs,
         variables=cells.variables_of(place["variables"]),
     )
+
+
+def _count(value: Any) -> int:
+    if (number := cells.number_of(value)) is None:
+        raise ValueError("a number")
+    return max(0, number)
 
 
 def _outputs(folder: Path, number: int, place: dict[str, Any]) -> tuple[Output, ...]:
@@ -103,10 +109,15 @@ def _outputs(folder: Path, number: int, place: dict[str, Any]) -> tuple[Output, 
 def item(folder: Path, number: int) -> str:
     """The item of a loop that was under way in kernel `number` when it ended."""
     try:
-        with _path(folder, number, "item").open("rb") as file:
-            return file.read(_ITEM).decode("utf-8", "replace").strip()
+        fd = os.open(_path(folder, number, "item"), _PLAINLY)
     except OSError:
         return ""
+    try:
+        return os.pread(fd, _ITEM, 0).decode("utf-8", "replace").strip()  # of a file alone
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def discard(folder: Path, number: int, name: str = "image") -> None:
@@ -125,21 +136,33 @@ def _read(fd: int) -> tuple[dict[str, Any], memoryview]:
     start = -(-(_HEAD + length) // _PAGE) * _PAGE
     if not stat.S_ISREG(facts.st_mode) or head[: len(_MAGIC)] != _MAGIC:
         raise ValueError("it is no image")
-    if length > _LONGEST or start >= facts.st_size:
+    if length > MAX_MESSAGE or start >= facts.st_size:
         raise ValueError("its description is cut short")
     description = os.pread(fd, length, _HEAD)
     blob = _copied(fd, start, facts.st_size - start)
     gap = bytes(start - _HEAD - length)
     if zlib.crc32(blob, zlib.crc32(description + gap)) != int.from_bytes(head[-4:], "little"):
         raise ValueError("it is torn")
-    told = json.loads(description)
+    told = parsed(description)
     if not isinstance(told, dict):
         raise ValueError("it describes nothing")
     return told, blob
 
 
+def _free() -> int:
+    """Bytes of memory that can be had. A file with holes costs its maker nothing."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return sys.maxsize
+    found = dict(line.split(":", 1) for line in lines)
+    return int(found.get("MemAvailable", "0 kB").split()[0]) << 10 or sys.maxsize
+
+
 def _copied(fd: int, start: int, size: int) -> memoryview:
     """The parts, where no kernel can change them any more."""
+    if size > (free := _free()):
+        raise ValueError(f"it has {size:,} bytes, and {free:,} of the memory are free")
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     view = memoryview(memory)
     done = 0

@@ -6,20 +6,27 @@ being written, torn records, and garbage: what it cannot read it leaves out.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from cave.kernel.wire import Codec, Malformed, Message
+from cave.kernel.wire import LARGEST, Codec, Malformed, Message
 
 _HEADER = struct.Struct("<4sIIQ")
 _MAGIC = b"cave"
 _LENGTH = struct.Struct("<I")
 _BIGGEST = 1 << 30
+_MOST = 10_000
+"""Frames of one message."""
+_PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How a file is opened where a kernel may have put anything: no links, no waiting."""
 
 
 def messages(
@@ -39,16 +46,18 @@ def acknowledge(folder: Path, number: int) -> None:
     segments = _segments(folder)
     for segment, following in itertools.pairwise(segments):
         if _first(following) <= number + 1:
-            segment.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder, or one that we may not change
+                segment.unlink()
 
 
 def size(folder: Path) -> int:
     """Bytes on disk."""
-    return sum(segment.stat().st_size for segment in _segments(folder))
+    return sum(segment.lstat().st_size for segment in _segments(folder))
 
 
 def _segments(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.spool") if path.stem.isdigit())
+    named = (path for path in folder.glob("*.spool") if path.stem.isdecimal())
+    return sorted(path for path in named if path.stem.isascii())
 
 
 def _first(segment: Path) -> int:
@@ -64,16 +73,19 @@ def _records(folder: Path, after: int, upto: int | None) -> Iterator[tuple[int, 
         if upto is not None and _first(segment) > upto:
             return
         try:
-            with segment.open("rb") as file:
-                yield from _in_segment(file, after, upto)
-        except FileNotFoundError:
+            file = os.fdopen(os.open(segment, _PLAINLY), "rb")
+        except OSError:
             continue
+        with file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                yield from _in_segment(file, after, upto)
 
 
 def _in_segment(file: BinaryIO, after: int, upto: int | None) -> Iterator[tuple[int, bytes]]:
     while len(head := file.read(_HEADER.size)) == _HEADER.size:
         magic, length, checksum, number = _HEADER.unpack(head)
-        if magic != _MAGIC or length > _BIGGEST or (upto is not None and number > upto):
+        beyond = number >= LARGEST or (upto is not None and number > upto)
+        if magic != _MAGIC or length > _BIGGEST or beyond:
             return
         if number <= after:
             file.seek(length, 1)
@@ -86,8 +98,9 @@ def _in_segment(file: BinaryIO, after: int, upto: int | None) -> Iterator[tuple[
 
 
 def _frames(body: bytes) -> list[bytes]:
-    frames, at = [], 0
-    while at + _LENGTH.size <= len(body):
+    frames: list[bytes] = []
+    at = 0
+    while at + _LENGTH.size <= len(body) and len(frames) < _MOST:
         (length,) = _LENGTH.unpack_from(body, at)
         at += _LENGTH.size
         frames.append(body[at : at + length])

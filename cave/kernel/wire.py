@@ -2,7 +2,8 @@
 
 Only what a host needs of the protocol: building and signing requests, and taking replies
 apart without trusting them. Nothing that arrives can raise in the reader: a frame that is
-malformed, badly signed or too deep is skipped and counted.
+malformed, badly signed or too deep is skipped and counted, and so is a message that its
+receiver cannot use.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ import zmq
 DELIMITER = b"<IDS|MSG>"
 MAX_MESSAGE = 64 << 20
 """Bytes of one frame that libzmq takes in; a peer that sends more is disconnected."""
+DEPTH = 100
+"""How deep a message may be nested: whoever walks through it needs frames for each level."""
+LARGEST = 1 << 53
+"""Numbers from a kernel are below it: any JSON and any database holds them."""
 _BATCH = 100
 """Messages taken in before the loop may do something else."""
+_QUEUED = 100
+"""Messages that wait for us here; more wait in the kernel, in its own memory."""
 
 Channel = Literal["shell", "iopub", "stdin", "control"]
 _KINDS = {
@@ -83,6 +90,8 @@ class Codec:
                 raise Malformed("bad signature")
             header, parent, metadata, content = (_unpack(part) for part in parts)
             number = int(frames[at - 1]) if at > 1 else 0
+            if not 0 <= number < LARGEST:
+                raise Malformed("a number that no message has")
             return Message(
                 str(header["msg_type"]),
                 str(header["msg_id"]),
@@ -109,10 +118,31 @@ def _pack(value: Mapping[str, Any]) -> bytes:
 
 
 def _unpack(part: bytes) -> dict[str, Any]:
-    value = json.loads(part)
+    value = parsed(part)
     if not isinstance(value, dict):
         raise Malformed("a part of a message is not an object")
     return value
+
+
+def parsed(text: bytes) -> Any:
+    """A value from JSON that a kernel made. Raises `ValueError`, also when it is too deep."""
+    try:
+        value = json.loads(text)
+    except RecursionError as exc:
+        raise Malformed("nested too deep") from exc
+    if text.count(b"[") + text.count(b"{") > DEPTH and _deep(value):
+        raise Malformed("nested too deep")
+    return value
+
+
+def _deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH):
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for part in inner for one in part if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 class Wire:
@@ -130,6 +160,7 @@ class Wire:
             socket = context.socket(kind)
             socket.linger = 0
             socket.set_hwm(0)
+            socket.rcvhwm = _QUEUED
             socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
             socket.connect(f"ipc://{base}-{port}")
             self._sockets[name] = socket
@@ -175,12 +206,21 @@ class Wire:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            try:
-                message = self._codec.decode(frames)
-            except Malformed:
-                self.skipped += 1
-                continue
-            self._receivers[channel](message)
+            self.take_in(channel, frames)
         if channel not in self._again:
             self._again.add(channel)
             self._loop.call_soon(self._take, channel)
+
+    def take_in(self, channel: str, frames: Sequence[bytes]) -> None:
+        """Hand one message to its receiver; the next is read whatever becomes of this."""
+        try:
+            message = self._codec.decode(frames)
+        except Malformed:
+            self.skipped += 1
+            return
+        try:
+            self._receivers[channel](message)
+        except Exception as exc:  # noqa: BLE001 -- told below
+            self.skipped += 1
+            told = f"a message from a kernel cannot be used: {message.type[:40]!r}"
+            self._loop.call_exception_handler({"message": told, "exception": exc})
