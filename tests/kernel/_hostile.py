@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import random
@@ -256,7 +257,7 @@ class Forger:
         node = tree
         while True:
             if not isinstance(node, dict | list) or not node:
-                return draw.choice(_VALUES)
+                return self._value()
             key = draw.choice(list(node)) if isinstance(node, dict) else draw.randrange(len(node))
             if not isinstance(node[key], dict | list) or not node[key] or draw.random() < 0.4:
                 break
@@ -265,14 +266,18 @@ class Forger:
             case 0:
                 del node[key]
             case 1 if isinstance(node, dict):
-                node[str(draw.choice(_VALUES))[:400]] = node.pop(key)
+                node[str(self._value())[:400]] = node.pop(key)
             case 2 if isinstance(node, list):
-                node.insert(key, draw.choice(_VALUES))
+                node.insert(key, self._value())
             case 3:
                 node[key] = [node[key]]
             case _:
-                node[key] = draw.choice(_VALUES)
+                node[key] = self._value()
         return tree
+
+    def _value(self) -> Any:
+        value = self._draw.choice(_VALUES)
+        return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
     def _packed(self, value: Any) -> bytes:
         text = json.dumps(value)

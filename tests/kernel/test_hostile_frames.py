@@ -37,6 +37,7 @@ FRAMES = 1_000_000 if os.environ.get("CAVE_CRASH_ROUNDS") else 20_000
 EACH = 400
 """Frames that one host sees."""
 BEYOND = 1 << 53
+LONG = f"cave:{'9' * 5000}:x"
 PATIENCE = 60.0
 """Seconds in which a host that has its answer goes on."""
 
@@ -149,7 +150,7 @@ class Round:
         task = asyncio.ensure_future(self.draw.choice(ASKS[kind])(self.victim.kernel))
         while not (asked := self.victim.asked(kind)) and not task.done():  # noqa: ASYNC110
             await asyncio.sleep(0)
-        parents = [asked, asked, asked, asked, "", "cave:6:forged", own[:-1], "foreign"]
+        parents = [*[asked] * 12, "", "cave:6:forged", own[:-1], "foreign", LONG]
         for _ in range(self.draw.randrange(5, 40)):
             self.feed(kind, parents, own)
         await asyncio.sleep(0)
