@@ -284,6 +284,8 @@ class Supply:
         history = self.journal.history
         match entry:
             case SpooledOutput() if entry.spool > history.spool:
+                if entry.cell >= history.next_cell:  # nobody has sent it
+                    return []
                 return [OutputLate(cell=entry.cell, outputs=entry.outputs, spool=entry.spool)]
             case SpooledCell(cell=None, executed=Executed() as executed):
                 if executed.spool <= history.spool:
@@ -294,9 +296,11 @@ class Supply:
                 )
                 return [started, await self.finished(n, executed)]
             case SpooledCell(cell=int() as n, executed=Executed() as executed):
-                before = history.outputs_before(n)
+                before, running = history.outputs_before(n), history.running
                 known = n in history.cells and not before
-                return [] if known else [await self.finished(n, executed, before)]
+                if known or running is None or running.cell != n:
+                    return []
+                return [await self.finished(n, executed, before)]
             case _:
                 return []
 

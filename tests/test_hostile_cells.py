@@ -171,6 +171,47 @@ def test_every_value_is_valid_json() -> None:
         assert json.loads(json.dumps(jsonable(value), allow_nan=False)) == expected
 
 
+FORGE = """
+import glob, json, os, struct, zlib
+open_files = (os.path.realpath(path) for path in glob.glob('/proc/self/fd/*'))
+(spool,) = (path for path in open_files if path.endswith('.spool'))
+with open(spool, 'ab') as file:
+    for number, (kind, parent, content) in enumerate(FORGED, 500_000):
+        parts = [{'msg_id': 'm', 'msg_type': kind}, {'msg_id': parent}, {}, content]
+        frames = [b'<IDS|MSG>', b'', *(json.dumps(part).encode() for part in parts)]
+        body = b''.join(struct.pack('<I', len(frame)) + frame for frame in frames)
+        file.write(struct.pack('<4sIIQ', b'cave', len(body), zlib.crc32(body), number) + body)
+os.kill(os.getpid(), 9)
+"""
+_ENDED = [("cave_reply", {"status": "ok"}), ("status", {"execution_state": "idle"})]
+
+
+def test_a_kernel_cannot_forge_the_end_of_a_cell_that_nobody_sent() -> None:
+    """What it writes into its spool for cells to come, and for one that has ended, is not
+    journaled: the session opens again, and these cells are as they were."""
+    s = cave.open("forged")
+    assert s.run("print('first')").text == "first"
+    forged = [
+        (kind, f"cave:{cell}:{'0' * 16}", content)
+        for cell in (1, 3, 99)
+        for kind, content in [
+            ("stream", {"name": "stdout", "text": "late"}),
+            ("execute_input", {"code": "x"}),
+            ("stream", {"name": "stdout", "text": "forged"}),
+            *_ENDED,
+        ]
+    ]
+    died = s.run(f"FORGED = {forged!r}\n" + FORGE)
+    assert died.status == "died"
+    assert s.run("print('third')").text == "third"
+    assert [(cell.n, cell.status) for cell in s.history] == [
+        (1, "ok"), (2, "died"), (3, "ok"),
+    ]  # fmt: skip
+    assert "forged" not in "".join(cell.text for cell in s.history)
+    s.close()
+    assert cave.open("forged").history[3].text == "third"
+
+
 def test_the_end_of_the_interpreter_waits_for_calls_and_then_refuses() -> None:
     """A thread that runs a cell when the script ends gets its Cell; a finalizer after that gets
     an error, and nothing hangs. A forked child is told to open the session again."""
