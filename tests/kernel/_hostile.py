@@ -17,7 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ class Forger:
         above = json.dumps({**json.loads(above), "msg_id": parent}).encode()
         if content:
             told = json.dumps({**json.loads(told), **content}).encode()
-        return self._frames(sample, [header, above, metadata, told])
+        return self._framed(sample, [header, above, metadata, told])
 
     def forged(
         self, sample: Sample, parents: Sequence[str], content: dict[str, Any]
@@ -222,22 +222,25 @@ class Forger:
                     found[at : at + 8] = draw.choice((b"\xff" * 8, b"\0" * 8, b"\x7f" + b"\0" * 7))
         return bytes(found)
 
-    def _frames(self, sample: Sample, parts: list[bytes]) -> list[bytes]:
+    def _framed(self, sample: Sample, parts: list[bytes]) -> list[bytes]:
         head: list[bytes] = []
         if sample.channel == "iopub":
             self.number += 1
-            number = b"%d" % self.number
-            if self._draw.random() < 0.01:
-                number = self._draw.choice((b"", b"x", b"-1", b"9" * 30, b"9" * 5000, b"1_0"))
-            head = [b"topic", number]
-        return [*head, DELIMITER, self._codec._sign(parts), *parts, *self._buffers(sample)]
+            head = [b"topic", b"%d" % self.number]
+        return [*head, DELIMITER, self._codec._sign(parts), *parts, *sample.buffers]
 
-    def _buffers(self, sample: Sample) -> list[bytes]:
+    def _frames(self, sample: Sample, parts: list[bytes]) -> list[bytes]:
+        frames = self._framed(replace(sample, buffers=self._buffers(sample)), parts)
+        if frames[0] != DELIMITER and self._draw.random() < 0.01:
+            frames[1] = self._draw.choice((b"", b"x", b"-1", b"9" * 30, b"9" * 5000, b"1_0"))
+        return frames
+
+    def _buffers(self, sample: Sample) -> tuple[bytes, ...]:
         buffers, chance = list(sample.buffers), self._draw.random()
         if buffers and chance < 0.3:
             at = self._draw.randrange(len(buffers))
             buffers[at] = self.scrambled(buffers[at])
-        return buffers if chance < 0.97 else [*buffers[1:], b"more"]
+        return tuple(buffers) if chance < 0.97 else (*buffers[1:], b"more")
 
     def _torn(self, frames: list[bytes]) -> list[bytes]:
         at = self._draw.randrange(len(frames))

@@ -248,7 +248,7 @@ def record(draw: random.Random, number: int, frames: list[bytes]) -> bytes:
         case 2:
             number = draw.choice((0, 1 << 53, (1 << 64) - 1))
         case 3:
-            body = body[: draw.randrange(len(body))]
+            body = body[: draw.randrange(len(body) + 1)]
     return _HEADER.pack(b"cave", length, check, number) + body
 
 
