@@ -12,6 +12,7 @@ import os
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cave import failpoints
 from cave.events import SessionOpened, StepReplied, StepStarted, TurnStarted, Usage
@@ -83,7 +84,8 @@ async def _spend(home: Path, session: str) -> None:
 
 
 async def _until_spent(journal: Journal, spending: Spending, outside: Path) -> None:
-    model, view = Model(), View(system="", messages=(), turn=1, step=1)
+    model: Any = Model()
+    view = View(system="", messages=(), turn=1, step=1)
     await spending.begin(Budget(steps=100_000), None)
     while True:
         granted = await spending.call(model, lambda: view)

@@ -135,6 +135,7 @@ class Round:
             False,
         )
         kernel._newest = self.forger.number
+        kernel._release()  # what a takeover that was given up has kept
         await self.answer_well("execute_request", own)
         done = await asyncio.wait_for(watched, PATIENCE)
         assert done.outputs
