@@ -54,6 +54,7 @@ def _read(dec: Decoder, ref: Node) -> tuple[Any, list[Any]]:
     data = pa.py_buffer(view)
     if data.address % 64:
         data = pa.py_buffer(bytes(view))
+    _refuse_compressed(data)
     with pa.ipc.open_stream(data) as reader:
         schema = reader.schema
         str(schema)  # names that are not UTF-8 raise here, not where they are used
@@ -64,6 +65,55 @@ def _read(dec: Decoder, ref: Node) -> tuple[Any, list[Any]]:
             batch.validate(full=True)
             batches.append(batch)
     return schema, batches
+
+
+_DICTIONARY = "dictionary"
+
+
+def _refuse_compressed(data: Any) -> None:
+    """We never compress: of a stream that is, a few bytes could become more than the memory."""
+    for message in pa.ipc.MessageReader.open_stream(data):
+        table = _Table.root(bytes(message.metadata)).table(2)
+        if table is not None and message.type == _DICTIONARY:
+            table = table.table(1)
+        if table is not None and message.type != "schema" and table.has(3):
+            raise Malformed("a compressed stream")
+
+
+class _Table:
+    """One table of a flatbuffer (Message.fbs of Arrow's format), as far as it is needed here.
+
+    pyarrow has checked that all of it lies inside of the message.
+    """
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        return cls(data, _number(data, 0, 4))
+
+    def _field(self, number: int) -> int:
+        """Where a field is; 0 when it is absent."""
+        fields = self._at - int.from_bytes(
+            self._data[self._at : self._at + 4], "little", signed=True
+        )
+        place = 4 + 2 * number
+        inside = place < _number(self._data, fields, 2)
+        found = _number(self._data, fields + place, 2) if inside else 0
+        return self._at + found if found else 0
+
+    def has(self, number: int) -> bool:
+        return self._field(number) != 0
+
+    def table(self, number: int) -> _Table | None:
+        at = self._field(number)
+        return _Table(self._data, at + _number(self._data, at, 4)) if at else None
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
 
 
 @writes("pa.table", pa.Table)
