@@ -8,6 +8,7 @@ import contextlib
 import faulthandler
 import gc
 import io
+import itertools
 import json
 import os
 import signal
@@ -259,16 +260,14 @@ def _leave(app: App) -> None:
 
 
 def _files() -> list[io.IOBase]:
-    """What the collector knows of files. Types are asked, of which there are few; by their id,
-    for a metaclass may do anything when it is hashed."""
-    known: dict[int, bool] = {}
-    found = []
-    for it in gc.get_objects():
-        kind = type(it)
-        if id(kind) not in known:
-            known[id(kind)] = False
-            with contextlib.suppress(Exception):
-                known[id(kind)] = issubclass(kind, io.IOBase)
-        if known[id(kind)]:
-            found.append(it)
-    return found
+    """What the collector knows of files. Only the bases of types are looked at, by the slots of
+    `type` itself: a metaclass may do anything when it is asked or hashed."""
+    objects, bases = gc.get_objects(), type.__dict__["__mro__"].__get__
+    numbers = list(map(id, map(type, objects)))
+    kinds = dict(zip(numbers, map(type, objects), strict=True))
+    files = {number for number, kind in kinds.items() if any(b is _FILE for b in bases(kind))}
+    return list(itertools.compress(objects, map(files.__contains__, numbers)))
+
+
+_FILE = io.IOBase.__base__
+"""The base of all files, those in C as well."""
