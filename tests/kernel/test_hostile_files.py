@@ -62,7 +62,7 @@ def test_an_image_that_is_no_file_or_full_of_holes_is_refused(tmp_path: Path) ->
 
     def holes(path: Path) -> None:
         with path.open("wb") as file:
-            file.write(b"CAVEIMG1" + (2).to_bytes(8, "little") + b"{}")
+            file.write(b"CAVEIMG2" + (2).to_bytes(8, "little") + bytes(4) + b"{}")
             file.truncate(1 << 43)
 
     makers: list[Callable[[Path], object]] = [

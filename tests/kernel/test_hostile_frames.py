@@ -282,8 +282,9 @@ def imaged(corpus: Corpus, draw: random.Random, folder: Path) -> int:
         told = Codec(KEY).decode(frames, signed=False).content
         with contextlib.suppress(SnapshotError):
             images.decode(told, memoryview(blob), id=IMAGE, base=draw.choice((None, "before")))
-    head = b"CAVEIMG1" + len(text).to_bytes(8, "little") + text
-    data = head + bytes(-len(head) % 4096) + blob
+    head = b"CAVEIMG2" + len(text).to_bytes(8, "little")
+    told_and_blob = text + bytes(-(len(head) + 4 + len(text)) % 4096) + blob
+    data = head + zlib.crc32(told_and_blob).to_bytes(4, "little") + told_and_blob
     if draw.random() < 0.3:
         data = forger.scrambled(data)
     for name in ("image", "progress"):
