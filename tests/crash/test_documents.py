@@ -57,7 +57,7 @@ print('ended', cell.status, cell.error)
 
 @pytest.mark.timeout(1800 if FULL else 300)
 def test_a_loop_that_is_killed_files_each_record_once(
-    host: Callable[..., Host], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Callable[..., Host], unconfined: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hosts and kernels die by SIGKILL inside one loop: each record is filed once, what adds up
     is what an uninterrupted loop makes, and each restart goes on near where it was cut."""

@@ -52,7 +52,7 @@ def both_die(
         worker = host(HOST.format(source=source, arm=arm if point else ""))
         worker.wait_for("ready")
         if point:
-            worker.end()
+            assert worker.end(keep=True) == -signal.SIGKILL, worker.rest()
             os.kill(kernel_pid("cut"), signal.SIGKILL)
             return go
         wait_until(lambda: sum(isinstance(e, EffectResult) for e in events("cut")) == 2)

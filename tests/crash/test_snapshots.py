@@ -115,11 +115,11 @@ WRITING = [name for name in POINTS if name not in {"snapshot.mid_link", "snapsho
     ("point", "kernel_too"), [(point, at % 2 == 1) for at, point in enumerate(WRITING)]
 )
 def test_a_host_that_dies_while_a_snapshot_is_taken_costs_at_most_its_cell(
-    host: Callable[..., Host], home: Path, point: str, *, kernel_too: bool
+    host: Callable[..., Host], home: Path, unconfined: None, point: str, *, kernel_too: bool
 ) -> None:
     """kill -9 of the host at each moment between image and journal: with the kernel alive
-    nothing is lost; without it the namespace is as before the cell, which is said. The next
-    snapshot is whole."""
+    nothing is lost; without it the namespace is as before the cell (which nothing confines, so
+    that it does not run again by itself), and that is said. The next snapshot is whole."""
     worker = host(
         "from cave import failpoints\ns = cave.open('between')\ns.run('x = [1]; y = x')\n"
         f"failpoints.arm({point!r}, 'kill')\ns.run('y.append(2); z = 1')\n"

@@ -15,6 +15,7 @@ import pytest
 
 from cave.errors import KernelStartError
 from cave.kernel import Kernel, adopt, processes, start
+from tests.kernel._desk import until
 from tests.kernel._host import Host, alive, text
 
 
@@ -86,11 +87,13 @@ def test_a_wedged_kernel_is_an_error_and_lives(
     kernel = host.start()
     monkeypatch.setattr(importlib.import_module("cave.kernel.reach"), "QUIET", 0.5)
 
+    held = host.root / "held"
+
     async def wedged() -> None:
-        begun = asyncio.Event()
-        source = "import ctypes; print('on', flush=True); ctypes.PyDLL(None).sleep(600)"
-        cell = asyncio.ensure_future(host.send(source, on_output=lambda _: begun.set()))
-        await begun.wait()
+        line = f"touch '{held}'; exec sleep 600"  # what says so is run by what holds the lock
+        source = f"import ctypes; ctypes.PyDLL(None).system({line.encode()!r})"
+        cell = asyncio.ensure_future(host.send(source))
+        await until(held.exists)
         again = await adopt(host.root / "session", 1)
         assert isinstance(again, Kernel)
         with pytest.raises(KernelStartError, match="has not answered"):

@@ -47,13 +47,16 @@ def test_two_threads_give_what_one_gives(
 
 def test_an_interrupt_leaves_no_reader_behind() -> None:
     """The other thread has let go of the memory when the interrupt is raised."""
-    ended = threading.Event()
+    ended, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def slow() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.2)
         ended.set()
 
-    with pytest.raises(KeyboardInterrupt):
-        hashes._beside(lambda: time.sleep(10), slow)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            hashes._beside(lambda: time.sleep(10), slow)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.is_set()
