@@ -127,7 +127,8 @@ def sharing(members: Sequence[Iterable[int]], ranges: Sequence[Sequence[Range]])
     first: dict[int, int] = {}
     for at, ids in enumerate(members):
         for one in ids:
-            union.join(first.setdefault(one, at), at)
+            if (owner := first.setdefault(one, at)) != at:
+                union.join(owner, at)
     _join_overlapping(union, ranges)
     return union.sets()
 

@@ -17,7 +17,8 @@ _REASON = "its keys look like ids of objects, which have other ids in another pr
 
 def say(pickler: Pickler, roots: Mapping[str, Any]) -> None:
     """Note dicts and sets of the user whose keys look like ids of objects."""
-    near = {id(value) >> _NEAR for value in (pickler, *itertools.islice(roots.values(), _SAMPLE))}
+    known = (pickler, *itertools.islice(roots.values(), _SAMPLE))
+    near = {(id(value) >> _NEAR) + step for value in known for step in (-1, 0, 1)}
     for obj in _of_user(roots):
         some = list(itertools.islice(obj, _SAMPLE))
         if some and all(type(key) is int and not key % 8 and key >> _NEAR in near for key in some):

@@ -284,12 +284,16 @@ def _class_state(obj: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in list(kinds.space(obj).items())
-        if name not in _OWN and not _is_slot(obj, value)
+        if name not in _OWN and not _is_slot(obj, name, value)
     }
 
 
-def _is_slot(obj: type, value: Any) -> bool:
+def _is_slot(obj: type, name: str, value: Any) -> bool:
+    """Whether it comes of the making; a dataclass with slots may have that of the class before
+    it (Python 3.11.2)."""
     kind = type(value)
+    if kind is types.GetSetDescriptorType and name in ("__dict__", "__weakref__"):
+        return True
     return (
         kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType
     ) and value.__objclass__ is obj

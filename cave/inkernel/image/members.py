@@ -11,7 +11,7 @@ import itertools
 import pickle
 import sys
 import types
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import kinds
@@ -86,9 +86,10 @@ _LONG = 4096
 """Length from which on it is told whether a text that has a name is the same one elsewhere."""
 
 
-def named(values: Iterable[Any]) -> frozenset[int]:
-    """Ids of values that cannot change, and that one may well ask whether they are the same."""
-    return frozenset(id(value) for value in values if _has_identity(value))
+def named(values: Iterable[Any]) -> dict[int, type]:
+    """Ids (and types) of values that cannot change, and that one may well ask whether they are
+    the same."""
+    return {id(value): type(value) for value in values if _has_identity(value)}
 
 
 def _has_identity(value: Any) -> bool:
@@ -123,9 +124,16 @@ def large(seen: list[Any], stream: bytearray) -> list[Any]:
 _VALUES = frozenset({"datetime", "decimal", "fractions", "uuid", "pathlib", "pathlib._local"})
 
 
-def of(seen: list[Any], some: Collection[int]) -> list[Any]:
-    """Those of the objects whose ids are among some."""
-    return list(itertools.compress(seen, map(some.__contains__, map(id, seen)))) if some else []
+def of(seen: list[Any], some: Mapping[int, type]) -> list[Any]:
+    """Those of the objects whose ids are among some, which are of these types."""
+    if not some:
+        return []
+    wanted = set(some.values()).__contains__
+    try:
+        alike = list(itertools.compress(seen, map(wanted, map(type, seen))))
+    except Exception:  # a metaclass with equality or hash of its own
+        alike = seen
+    return list(itertools.compress(alike, map(some.__contains__, map(id, alike))))
 
 
 def _is_unequal(obj: Any) -> bool:

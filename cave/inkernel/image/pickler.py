@@ -16,7 +16,7 @@ import pickle
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -398,7 +398,7 @@ def _named(obj: Any, path: str) -> bool:
 
 def write(
     roots: Mapping[str, Any], definitions: Definitions, *, inline: bool = False,
-    named: Collection[int] = (),
+    named: Mapping[int, type] | None = None,
 ) -> Written:  # fmt: skip
     """Write roots that may share something as one stream.
 
@@ -407,7 +407,7 @@ def write(
     for an object: what cannot go becomes Lost, with a note.
     """
     definitions.settle()
-    attempt = _Attempt(dict(roots), named)
+    attempt = _Attempt(dict(roots), named or {})
     while True:
         try:
             written = attempt.write(definitions, inline=inline)
@@ -426,7 +426,7 @@ class _Attempt:
     """Writing a group until it succeeds; each failure leaves something out, so it ends."""
 
     roots: dict[str, Any]
-    named: Collection[int]
+    named: Mapping[int, type]
     number: int = 0
     kind: type[Pickler] = Pickler
     refused: dict[int, tuple[Any, str]] = field(default_factory=dict)
@@ -484,7 +484,7 @@ class _Attempt:
         found = False
         if not self.known:
             known = preset()
-            if not {id(obj) for obj in known}.isdisjoint(map(id, pickler.seen)):
+            if members.of(pickler.seen, {id(obj): type(obj) for obj in known}):
                 self.known = known
                 found = True
         spaces = {
@@ -492,7 +492,7 @@ class _Attempt:
             for number, own in pickler.spaces.items()
             if type(own) is not types.ModuleType and number not in self.held
         }
-        counts = Counter(filter(spaces.__contains__, map(id, pickler.seen))) if spaces else {}
+        counts = Counter(map(id, members.of(pickler.seen, dict.fromkeys(spaces, dict))))
         for number, own in spaces.items():
             if counts[number] > own.met:
                 self.held.add(number)
@@ -533,7 +533,7 @@ def _said(notes: list[Note]) -> bytes:
 
 
 def _finish(
-    pickler: Pickler, file: Any, roots: Mapping[str, Any], named: Collection[int]
+    pickler: Pickler, file: Any, roots: Mapping[str, Any], named: Mapping[int, type]
 ) -> Written:
     from . import ids, paths
 

@@ -75,7 +75,7 @@ class Taker:
         self.batches: list[Batch] = []
         self._namer = Namer(self.new_id)
         self._ids: dict[str, int] = {}
-        self._named: frozenset[int] = frozenset()
+        self._named: dict[int, type] = {}
         self.held: dict[str, Any] = {}
         """Values of the last image that are held, so that their ids are no others'."""
         self._hung: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Taker:
 
     def _roots(self) -> dict[str, Any]:
         found = roots.roots(self.shell)
-        self._named = members.named(found.values())
+        self._named = members.named(v for name, v in found.items() if name[:7] != _KEPT)
         return found
 
     def _forget(self) -> None:
