@@ -19,7 +19,11 @@ def test_names_are_added_changed_removed_and_unchanged(store: Snapshots, folder:
         "c": content("c"),
         "hidden:cwd": content("/"),
     }
-    new = {"a": content("a"), "b": content("b", frame[:-1] + b"!"), "d": content("d")}
+    new = {
+        "a": content("a"),
+        "b": content("b", frame[:-1] + bytes([frame[-1] ^ 1])),
+        "d": content("d"),
+    }
     one = write(store, "000001-00000001", old)
     two = write(store, "000002-00000002", new, (one, old))
     expected = Diff(added=("d",), changed=("b",), removed=("c",), unchanged=("a",))
