@@ -25,8 +25,17 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def retries() -> None:
-    """Have repeated calls logged there too, unless this process has set up structlog."""
-    if not structlog.is_configured():
-        from stamina import instrumentation
+    """Have repeated calls logged there too, where structlog would print them; hooks that this
+    process has set stay."""
+    from stamina import instrumentation
 
-        instrumentation.set_on_retry_hooks([instrumentation.LoggingOnRetryHook])
+    printing = instrumentation.StructlogOnRetryHook.hook_factory()
+    hooks = instrumentation.get_on_retry_hooks()
+    ours = [getattr(hook, "__module__", "") == printing.__module__ for hook in hooks]
+    if any(ours) and not structlog.is_configured():
+        instrumentation.set_on_retry_hooks(
+            [
+                instrumentation.LoggingOnRetryHook if our else hook
+                for our, hook in zip(ours, hooks, strict=True)
+            ]
+        )

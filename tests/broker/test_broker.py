@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stamina import instrumentation
 
 import cave
 from cave import logs
@@ -427,6 +428,22 @@ def test_only_named_errors_are_tried_again(
     assert not capsys.readouterr().out
     assert "stamina.retry_scheduled" in caplog.text
     assert "event='told' what=1" in caplog.text
+
+
+def test_hooks_of_the_process_hear_of_repeated_calls() -> None:
+    """What the user has set for stamina stays, and only what would print is replaced."""
+
+    def mine(details: object) -> None:
+        """Listen."""
+
+    try:
+        instrumentation.set_on_retry_hooks([mine, instrumentation.StructlogOnRetryHook])
+        logs.retries()
+        kept, replaced = instrumentation.get_on_retry_hooks()
+        assert kept is mine
+        assert "structlog" not in replaced.__module__
+    finally:
+        instrumentation.set_on_retry_hooks(None)
 
 
 def test_a_result_that_cannot_be_sent_was_done_all_the_same(session: Make) -> None:

@@ -12,12 +12,12 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.conftest import processes_of
+from tests.kernel._desk import until
 from tests.kernel._host import Host, leftovers
 
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -54,11 +54,6 @@ while not all(os.path.exists(f"up{number}") for number in range(len(CHILDREN))):
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """
 BUSY = "import os, time\nos.mkdir('busy')\nwhile True: time.sleep(1)"
-
-
-async def until(ready: Callable[[], Any]) -> None:
-    while not ready():  # noqa: ASYNC110 -- another process's doing
-        await asyncio.sleep(0.005)
 
 
 async def stop(host: Host, way: str) -> float:
