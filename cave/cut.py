@@ -22,6 +22,7 @@ from cave.events import (
     ValuesDeleted,
     ValuesPut,
 )
+from cave.facts import NOT_RUN
 
 DOUBTS = frozenset({"EffectInDoubt", "ApprovalRequired"})
 """Errors that stop a cell until a person has settled something."""
@@ -31,8 +32,8 @@ class Cut:
     """Cells that may be run again, until the namespace has moved on without them."""
 
     def __init__(self) -> None:
-        self.cell: int | None = None
-        """The cell that a death cut."""
+        self.died: tuple[int, ...] = ()
+        """Cells that a death cut."""
         self.alone = True
         """Whether its kernel died and its host lived."""
         self.undone: tuple[int, ...] = ()
@@ -75,21 +76,28 @@ class Cut:
             case Restored() if event.reason == "asked":
                 self._move_on()
             case Restored():
-                self.undone = event.undone
+                self.undone = tuple(sorted({*self.undone, *event.undone}))
                 if self.stopped in event.undone:
                     self.stopped = None
             case _:
                 pass
 
     def _move_on(self) -> None:
-        self.cell, self.stopped, self.undone = None, None, ()
+        self.died, self.undone, self.stopped = (), (), None
         self._asks.clear()
         self.deaths.clear()
 
     def _finished(self, event: CellFinished) -> None:
         n, error = event.cell, event.error
+        if error is not None and error.name == NOT_RUN:  # all is as it was
+            self.runs[n] = max(self.runs[n] - 1, 0)
+            if event.status == "died" and n not in self.cells:
+                self.died = (*self.died, n)
+            return
         self.undone = tuple(other for other in self.undone if other != n)
-        self.cell = n if event.status == "died" else None if self.cell == n else self.cell
+        self.died = tuple(other for other in self.died if other != n)
+        if event.status == "died":
+            self.died = (*self.died, n)
         failed = event.status in {"error", "denied"} and error is not None
         doubt = failed and error is not None and error.name in DOUBTS
         self.stopped = n if doubt or n in self._asks.values() else None
@@ -97,5 +105,4 @@ class Cut:
     @property
     def cells(self) -> tuple[int, ...]:
         """All that would have to run again, in order."""
-        cut = () if self.cell is None else (self.cell,)
-        return (*(n for n in self.undone if n != self.cell), *cut)
+        return tuple(sorted({*self.undone, *self.died}))

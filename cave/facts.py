@@ -31,6 +31,10 @@ def joined(first: tuple[Output, ...], then: tuple[Output, ...]) -> tuple[Output,
     return (*first[:-1], whole, *then[1:])
 
 
+NOT_RUN = "CellNotRun"
+"""The name of the fault of a cell that was not sent to a kernel."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The exception that ended a cell: class name, text, traceback without colours."""

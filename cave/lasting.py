@@ -26,6 +26,7 @@ from cave.events import (
     ValuesPut,
     Variable,
 )
+from cave.facts import NOT_RUN
 from cave.image import Note, worst
 
 
@@ -154,7 +155,7 @@ class Lasting:
 
     def _cell_finished(self, event: CellFinished) -> None:
         self.last_cell = max(self.last_cell, event.cell)
-        if event.kept and not (event.error and event.error.name == "CellNotRun"):
+        if event.kept and not (event.error and event.error.name == NOT_RUN):
             delta = event.delta
             names = {*delta.removed, *(v.name for v in (*delta.added, *delta.changed))}
             self._changed(names, event.cell)

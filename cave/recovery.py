@@ -32,7 +32,8 @@ from cave.events import (
     Variable,
     clean,
 )
-from cave.facts import joined
+from cave.facts import NOT_RUN, joined
+from cave.history import History
 from cave.image import Image
 from cave.journal import Journal
 from cave.lineage import Lineage
@@ -259,8 +260,7 @@ class Supply:
         await self.record([entry for entry in found if not _cut(entry)])  # `bury` tells of that
         kernel.ack(history.spool)
         if history.running is not None and kernel.death is None:
-            fault = "its host died before it was sent; it did not run"
-            await self.journal.append(never_sent(history.running.cell, fault))
+            await self.journal.append(_never_arrived(history, history.running.cell))
         if history.foreign:
             await kernel.admit_foreign(lease=self.journal.lease)
 
@@ -296,11 +296,9 @@ class Supply:
                 )
                 return [started, await self.finished(n, executed)]
             case SpooledCell(cell=int() as n, executed=Executed() as executed):
-                before, running = history.outputs_before(n), history.running
-                known = n in history.cells and not before
-                if known or running is None or running.cell != n:
+                if history.running is None or history.running.cell != n:  # its end is known
                     return []
-                return [await self.finished(n, executed, before)]
+                return [await self.finished(n, executed, history.outputs_before(n))]
             case _:
                 return []
 
@@ -458,7 +456,22 @@ class Supply:
 
 def never_sent(cell: int, why: str) -> CellFinished:
     """The end of a cell that the kernel has never seen, and by the fence never will."""
-    return CellFinished(cell=cell, status="interrupted", error=Fault("CellNotRun", why))
+    return CellFinished(cell=cell, status="interrupted", error=Fault(NOT_RUN, why))
+
+
+def _never_arrived(history: History, n: int) -> CellFinished:
+    """The end of a cell whose host died on the way; one that was to run again still has to."""
+    before, why = history.cells.get(n), "its host died before it was sent"
+    if before is None:
+        return never_sent(n, f"{why}; it did not run")
+    error = None if before.error is None else Fault(before.error.name, before.error.message)
+    if history.cut.stopped == n:
+        return CellFinished(
+            cell=n, status=before.status, error=error, outputs=before.outputs, kept=False
+        )
+    if error is None or error.name != NOT_RUN:
+        error = Fault(NOT_RUN, "; ".join([f"{why} again", *([error.message] if error else [])]))
+    return CellFinished(cell=n, status="died", error=error, outputs=before.outputs, kept=False)
 
 
 def _cut(entry: SpooledCell | SpooledOutput) -> bool:

@@ -100,7 +100,7 @@ def plan(history: History, *, asked: bool) -> Plan:
     """What would be done now. `asked`: a person wants it, also what is never done by itself."""
     lasting, cut = history.lasting, history.cut
     at = lasting.snapshots.get(lasting.latest)
-    numbers = [n for n in cut.cells if asked or n != cut.cell or not cut.alone]
+    numbers = [n for n in cut.cells if asked or n not in cut.died or not cut.alone]
     return Plan(
         snapshot=lasting.latest,
         after=at.cell if at is not None else 0,

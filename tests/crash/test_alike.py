@@ -26,7 +26,7 @@ from cave.portal import portal
 
 from . import world
 from .conftest import Host
-from .test_effects import POINTS, VICTIMS, kernel_pid, once
+from .test_effects import POINTS, VICTIMS, kill_kernel, once
 
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
 RECORDED = 100 if os.environ.get("CAVE_CRASH_ROUNDS") else 10
@@ -114,7 +114,7 @@ def killed(host: Callable[..., Host], name: str, sources: list[str], chance: ran
     )
     died = worker.end(120) == -signal.SIGKILL
     if died and victim != "host":
-        os.kill(kernel_pid(name), signal.SIGKILL)
+        kill_kernel(name)
     return f"{point}, {victim if died else 'nothing'}"
 
 

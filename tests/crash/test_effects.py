@@ -22,6 +22,7 @@ import cave
 from cave import facade
 from cave.events import KernelStarted
 from cave.portal import portal
+from tests.time._kill import kill_process
 
 from . import world
 from .conftest import Host, wait_until
@@ -138,7 +139,7 @@ def die_at(host: Callable[..., Host], point: str, victim: str, source: str) -> H
     if victim in {"host", "both"} and inside:
         worker.kill()
     if victim in {"kernel", "both"}:
-        os.kill(kernel_pid(), signal.SIGKILL)
+        kill_kernel()
     for file in (hold, here):
         file.unlink(missing_ok=True)
     if victim == "kernel":
@@ -157,6 +158,11 @@ def kernel_pid(name: str = "effects") -> int:
     from cave.cli.look import events
 
     return [e.pid for e in events(name) if isinstance(e, KernelStarted)][-1]
+
+
+def kill_kernel(name: str = "effects") -> None:
+    """kill -9 of the session's kernel; returns when it is gone."""
+    kill_process(kernel_pid(name))
 
 
 def go_on(s: cave.Session, source: str) -> None:
@@ -218,7 +224,7 @@ def test_a_death_in_the_recovery_changes_nothing(
         again = host(AGAIN.format(point=second))
         assert again.end(120, keep=True) == -signal.SIGKILL, f"{second}: {again.rest()}"
         with suppress(ProcessLookupError):
-            os.kill(kernel_pid(), signal.SIGKILL)
+            kill_kernel()
         s = cave.open("effects", skills=world.SKILLS)
         go_on(s, source)
         expected += [f"{kind} {n}", f"after {n}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from cave.events import EffectResult, Recovered
 
 from . import world
 from .conftest import Host, wait_until
-from .test_effects import kernel_pid
+from .test_effects import kill_kernel
 
 CELL = """
 seen = [pay('a'), mail('b')]
@@ -53,13 +52,13 @@ def both_die(
         worker.wait_for("ready")
         if point:
             assert worker.end(keep=True) == -signal.SIGKILL, worker.rest()
-            os.kill(kernel_pid("cut"), signal.SIGKILL)
+            kill_kernel("cut")
             return go
         wait_until(lambda: sum(isinstance(e, EffectResult) for e in events("cut")) == 2)
         if "out.txt" in more:
             wait_until((home / "sessions/cut/work/out.txt").exists)
         worker.kill()
-        os.kill(kernel_pid("cut"), signal.SIGKILL)
+        kill_kernel("cut")
         return go
 
     return die
@@ -145,7 +144,7 @@ def lose(host: Callable[..., Host], *sources: str) -> None:
     worker = host(FINISHED.format(sources=sources))
     worker.wait_for("ready")
     worker.kill()
-    os.kill(kernel_pid("late"), signal.SIGKILL)
+    kill_kernel("late")
 
 
 @pytest.fixture

@@ -14,8 +14,12 @@ import cave
 
 def kill(s: cave.Session) -> None:
     """kill -9 of the session's kernel; returns when the process is gone."""
-    pid = s.kernel.pid
-    assert pid is not None
+    assert s.kernel.pid is not None
+    kill_process(s.kernel.pid)
+
+
+def kill_process(pid: int) -> None:
+    """kill -9; returns when the process is gone."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
     with contextlib.suppress(psutil.NoSuchProcess):
