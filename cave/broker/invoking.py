@@ -14,7 +14,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from cave.skills import finish, finish_async
@@ -61,23 +60,24 @@ async def invoke(
         return finish(function(), tell)
 
     until = None if timeout is None else loop.time() + timeout
-    value = await _within(asyncio.wrap_future(_in_thread(work)), timeout, stop=False)
+    done = _in_thread(work)
+    value = await (done if timeout is None else _within(done, timeout, stop=False))
     if inspect.isasyncgen(value) or inspect.isawaitable(value):
         left = None if until is None else max(0.0, until - loop.time())
         value = await _within(asyncio.ensure_future(finish_async(value, note)), left, stop=True)
     return value
 
 
-def _in_thread(work: Callable[[], Any]) -> Future[Any]:
-    future: Future[Any] = Future()
+def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     context = contextvars.copy_context()
     try:
         inbox = _idle.pop()
     except IndexError:
         inbox = queue.SimpleQueue()
         threading.Thread(target=_serve, args=(inbox,), name="cave-skill", daemon=True).start()
-    inbox.put(lambda: _do(context, work, future))
-    return future
+    inbox.put(lambda: _do(context, work, done))
+    return done
 
 
 def _serve(inbox: Inbox) -> None:
@@ -94,13 +94,24 @@ def _serve(inbox: Inbox) -> None:
         _idle.append(inbox)
 
 
-def _do(context: contextvars.Context, work: Callable[[], Any], future: Future[Any]) -> None:
+def _do(context: contextvars.Context, work: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+    loop = done.get_loop()
     try:
-        value = context.run(work)
+        value, settle = context.run(work), done.set_result
+    except StopIteration as error:  # no future carries one
+        value, settle = RuntimeError(f"it raised StopIteration({error})"), done.set_exception
     except BaseException as error:  # noqa: BLE001  carried to the one who awaits it
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+        value, settle = error, done.set_exception
+    try:
+        loop.call_soon_threadsafe(_settle, done, settle, value)
+    except RuntimeError:
+        if not loop.is_closed():  # else nobody awaits it
+            raise
+
+
+def _settle(done: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:
+    if not done.done():
+        settle(value)
 
 
 async def _within(work: asyncio.Future[Any], timeout: float | None, *, stop: bool) -> Any:

@@ -20,17 +20,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import zmq
 from jupyter_client.session import DELIM
 
-from . import objects
+from . import frames, objects
 
 if TYPE_CHECKING:
     from .kernel import Kernel, Message
 
 _EOF = "\x04"
-_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)  # as enums they cost more than the call
 _pack = json.JSONEncoder(separators=(",", ":")).encode
+_unpack = json.JSONDecoder().decode
 
 
 class Call:
@@ -91,8 +90,7 @@ class Calls:
 
     def make(self, content: Message, parts: Sequence[Any] = ()) -> Call:
         """A call with its parcel, which does not change any more."""
-        frames = self._packed(content, parts, self._kernel.settings.door.lend)
-        return Call(content, frames)
+        return Call(content, self._packed(content, parts, self._kernel.settings.door.lend))
 
     def _packed(
         self, content: Message, parts: Sequence[Any], keep: Callable[[str, int], None]
@@ -182,31 +180,30 @@ class Calls:
         header = {"msg_type": kind, "msg_id": secrets.token_hex(8)}
         parts = [_pack(header).encode(), b"{}", b"{}", _pack(content).encode()]
         signature = self._kernel.session.sign(parts)
-        self._socket.send_multipart([self._host, DELIM, signature, *parts, *buffers])
+        frames.send(self._socket, [self._host, DELIM, signature, *parts, *buffers])
         self._arrive()  # sending may use up the edge that announced a message
 
     def _arrive(self) -> None:
         """Take in what has come, without Jupyter's `Session`, which is ten times slower."""
-        while self._socket.getsockopt(_EVENTS) & _POLLIN:
-            frames = self._socket.recv_multipart()
+        while (arrived := frames.receive(self._socket)) is not None:
             try:
-                ident, message = self._read(frames)
+                ident, message = self._read(arrived)
             except (ValueError, KeyError, TypeError, RecursionError) as exc:
                 self._kernel.log.warning("a message on stdin cannot be read: %r", exc)
                 continue
             self._receive(ident, message)
 
-    def _read(self, frames: list[bytes]) -> tuple[bytes, Message]:
-        at = frames.index(DELIM)
-        signature, *parts = frames[at + 1 : at + 6]
+    def _read(self, arrived: list[bytes]) -> tuple[bytes, Message]:
+        at = arrived.index(DELIM)
+        signature, *parts = arrived[at + 1 : at + 6]
         if not hmac.compare_digest(signature, self._kernel.session.sign(parts)):
             raise ValueError("bad signature")
-        header, _, metadata, content = map(json.loads, parts)
-        kind, buffers = header["msg_type"], frames[at + 6 :]
+        header, _, metadata, content = (_unpack(str(part, "utf-8")) for part in parts)
+        kind, buffers = header["msg_type"], arrived[at + 6 :]
         if not isinstance(content, dict) or not isinstance(metadata, dict):
             raise TypeError("a part is not an object")
         made = {"msg_type": kind, "metadata": metadata, "content": content, "buffers": buffers}
-        return frames[0], made
+        return arrived[0], made
 
     def _receive(self, ident: bytes, message: Message) -> None:
         kind = message["msg_type"]
@@ -286,12 +283,12 @@ class Calls:
             return
         try:
             reply, parts = self._visit(message)
-            frames = self._packed(reply, parts, self._kernel.settings.door.hold)
+            packed = self._packed(reply, parts, self._kernel.settings.door.hold)
         except Exception as exc:
             fault = {"ename": type(exc).__name__, "evalue": objects.text_of(exc)}
             self._visited(message, {"status": "error", **fault})
         else:
-            self._visited(message, {"status": "ok", **reply}, frames)
+            self._visited(message, {"status": "ok", **reply}, packed)
 
     def _visit(self, message: Message) -> tuple[Message, Sequence[Any]]:
         from . import values
@@ -310,9 +307,9 @@ class Calls:
         shell.touched.add(bound)
         return {}, ()
 
-    def _visited(self, message: Message, reply: Message, frames: Sequence[bytes] = ()) -> None:
+    def _visited(self, message: Message, reply: Message, packed: Sequence[bytes] = ()) -> None:
         asked = {key: message["content"].get(key) for key in ("call", "phase", "visit")}
-        self._loop.call_soon_threadsafe(self._send, "cave_call_visited", {**asked, **reply}, frames)
+        self._loop.call_soon_threadsafe(self._send, "cave_call_visited", {**asked, **reply}, packed)
 
     # -- asking a person ---------------------------------------------------------------------
 

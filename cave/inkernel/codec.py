@@ -95,15 +95,23 @@ def typename(obj: object) -> str:
     return name if module in {"builtins", "__main__"} else f"{module}.{name}"
 
 
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+_write = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, separators=(",", ":")
+).encode  # made once: the functions of the module make one for every call
+_read = json.JSONDecoder().decode
+
+
+class Uncollected:
     """No garbage collection meanwhile: trees have no cycles, and many parts to walk through."""
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
+
+    __slots__ = ("_on",)
+
+    def __enter__(self) -> None:
+        self._on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
             gc.enable()
 
 
@@ -122,8 +130,7 @@ class Encoder:
 
     def finish(self, tree: Node) -> tuple[bytes, list[memoryview]]:
         """The header and the buffers of a tree that `node` made."""
-        text = json.dumps(tree, ensure_ascii=False, check_circular=False, separators=(",", ":"))
-        data = text.encode()
+        data = _write(tree).encode()
         head = f'["cave",{FORMAT},'.encode()
         if len(data) <= HEADER:
             return head + data + b"]", [memoryview(self._small), *self.buffers]
@@ -261,9 +268,9 @@ class Decoder:
         return view[start : start + length]
 
     def _tree(self, header: bytes) -> Node:
-        match json.loads(bytes(header)):
+        match _read(str(header, "utf-8")):
             case ["cave", 1, {"tree": place}]:
-                return json.loads(bytes(self.raw(place)))
+                return _read(str(self.raw(place), "utf-8"))
             case ["cave", 1, tree]:
                 return tree
         raise Malformed("not a value of cave, or one of a newer format")

@@ -346,7 +346,7 @@ def _encoded(skill: Skill, arguments: dict[str, Any]) -> tuple[bytes, list[memor
 
 def _safe(value: Any) -> tuple[bytes, list[memoryview]]:
     encoder = codec.Encoder()
-    with codec.uncollected():
+    with codec.Uncollected():
         return encoder.finish(encoder.node(value))
 
 
@@ -424,7 +424,7 @@ def value_of(message: Message) -> Any:
         return None
     header, *buffers = calls.parts_of(message)
     if kind == "safe":
-        with codec.uncollected():
+        with codec.Uncollected():
             return codec.Decoder(buffers).value(bytes(header))
     from . import values
 

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from .kernel import Kernel
 
 
+_BY_POSITION = {
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+}
+
+
 class _Text:
     """A default or an annotation as its author wrote it."""
 
@@ -35,6 +41,8 @@ class Usable:
     """What cells call: a name with the signature of a skill."""
 
     _skill: Skill | None = None
+    _plain = -1
+    """How many parameters it has, if each may be given by its position; else -1."""
 
     def stand_for(self, skill: Skill) -> None:
         """Stand for this skill from the next call on."""
@@ -42,6 +50,8 @@ class Usable:
         self.__name__ = self.__qualname__ = skill.name
         self.__doc__ = str(skill.declaration.get("doc", ""))
         self.__signature__ = signature_of(skill.declaration)
+        kinds = [parameter.kind for parameter in self.__signature__.parameters.values()]
+        self._plain = len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
     def present(self) -> tuple[Kernel, Skill]:
         """The kernel and the skill. Raises `SkillError` when the session has none."""
@@ -59,7 +69,10 @@ class Usable:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Kernel, Skill, invoke.Steps]:
         kernel, skill = self.present()
-        arguments = bound(skill.name, self.__signature__, args, kwargs)
+        if not kwargs and len(args) == self._plain:  # as `bind` does it, in a tenth of the time
+            arguments = dict(zip(self.__signature__.parameters, args, strict=True))
+        else:
+            arguments = bound(skill.name, self.__signature__, args, kwargs)
         return kernel, skill, invoke.steps(kernel, skill, arguments)
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ def load(kind: str, header: bytes, buffers: list[Any]) -> dict[str, object]:
     values: dict[str, object] = {}
     name = ""
     try:
-        with codec.uncollected():
+        with codec.Uncollected():
             for name, read in codec.Decoder(buffers).entries(header):
                 values[name] = read()
     except Exception as error:
@@ -73,7 +73,7 @@ def dump(name: str, obj: object, *, allow_pickle: bool) -> tuple[str, bytes, lis
     """
     try:
         encoder = codec.Encoder()
-        with codec.uncollected():
+        with codec.Uncollected():
             header, buffers = encoder.finish(encoder.node(obj))
     except Unportable as error:
         if not allow_pickle:

@@ -73,7 +73,7 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
             f"type s.get({name!r}, allow_pickle=True) if you trust this kernel"
         )
     try:
-        with codec.uncollected():
+        with codec.Uncollected():
             return codec.Decoder(parcel.buffers).value(parcel.header)
     except Exception as error:
         raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
@@ -87,7 +87,7 @@ def encode(value: Any, *, peer: KernelFacts | None = None) -> Encoded:
     """
     encoder = codec.Encoder(arrow=peer is None or "pyarrow" in peer.packages)
     try:
-        with codec.uncollected():
+        with codec.Uncollected():
             header, buffers = encoder.finish(encoder.node(value))
         return Encoded("safe", header, tuple(buffers))
     except codec.Unportable:

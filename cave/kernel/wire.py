@@ -20,6 +20,8 @@ from typing import Any, Literal
 
 import zmq
 
+from cave.inkernel import frames
+
 DELIMITER = b"<IDS|MSG>"
 MAX_MESSAGE = 64 << 20
 """Bytes of one frame that libzmq takes in; a peer that sends more is disconnected."""
@@ -31,6 +33,9 @@ _BATCH = 100
 """Messages taken in before the loop may do something else."""
 _QUEUED = 100
 """Messages that wait for us here; more wait in the kernel, in its own memory."""
+
+_text = json.JSONEncoder(separators=(",", ":")).encode  # made once, not for every message
+_value = json.JSONDecoder().decode
 
 Channel = Literal["shell", "iopub", "stdin", "control"]
 _KINDS = {
@@ -114,10 +119,12 @@ class Codec:
 
 
 def _pack(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _text(value).encode() if value else b"{}"
 
 
 def _unpack(part: bytes) -> dict[str, Any]:
+    if part == b"{}":
+        return {}
     value = parsed(part)
     if not isinstance(value, dict):
         raise Malformed("a part of a message is not an object")
@@ -127,7 +134,7 @@ def _unpack(part: bytes) -> dict[str, Any]:
 def parsed(text: bytes) -> Any:
     """A value from JSON that a kernel made. Raises `ValueError`, also when it is too deep."""
     try:
-        value = json.loads(text)
+        value = _value(str(text, "utf-8"))
     except RecursionError as exc:
         raise Malformed("nested too deep") from exc
     if text.count(b"[") + text.count(b"{") > DEPTH and _deep(value):
@@ -184,8 +191,8 @@ class Wire:
         metadata: Mapping[str, Any] | None = None,
         buffers: Sequence[bytes | memoryview] = (),
     ) -> None:
-        frames = self._codec.encode(kind, content, metadata or {}, msg_id)
-        self._sockets[channel].send_multipart([*frames, *buffers])
+        told = self._codec.encode(kind, content, metadata or {}, msg_id)
+        frames.send(self._sockets[channel], [*told, *buffers])
         self._take(channel)  # sending may use up the edge that announced a message
 
     def close(self) -> None:
@@ -202,19 +209,17 @@ class Wire:
         for _ in range(_BATCH):
             if (socket := self._sockets.get(channel)) is None:
                 return
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if (arrived := frames.receive(socket)) is None:
                 return
-            self.take_in(channel, frames)
+            self.take_in(channel, arrived)
         if channel not in self._again:
             self._again.add(channel)
             self._loop.call_soon(self._take, channel)
 
-    def take_in(self, channel: str, frames: Sequence[bytes]) -> None:
+    def take_in(self, channel: str, arrived: Sequence[bytes]) -> None:
         """Hand one message to its receiver; the next is read whatever becomes of this."""
         try:
-            message = self._codec.decode(frames)
+            message = self._codec.decode(arrived)
         except Malformed:
             self.skipped += 1
             return

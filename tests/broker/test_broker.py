@@ -446,6 +446,31 @@ def test_hooks_of_the_process_hear_of_repeated_calls() -> None:
         instrumentation.set_on_retry_hooks(None)
 
 
+def test_whatever_a_skill_raises_is_its_error(session: Make) -> None:
+    """Also what no future carries, and what ends a program."""
+
+    @cave.skill(runs="host")
+    def first(kind: str) -> int:
+        """Raise."""
+        raise {"stop": StopIteration, "exit": SystemExit}[kind](3)
+
+    s = session(first)
+
+    async def main() -> list[Any]:
+        async with s.operation():
+            return [await s.call("first", kind="stop"), await s.call("first", kind="exit")]
+
+    async def waited() -> list[Any]:
+        return await asyncio.wait_for(main(), 60)
+
+    stopped, left = asyncio.run(waited())
+    assert (stopped.fault.name, stopped.fault.message) == (
+        "RuntimeError",
+        "it raised StopIteration(3)",
+    )
+    assert left.fault.name == "SystemExit"
+
+
 def test_a_result_that_cannot_be_sent_was_done_all_the_same(session: Make) -> None:
     """The cell is told so, and the effect is not made again for it."""
     world = World()

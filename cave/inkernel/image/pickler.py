@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import kinds
 from ..byvalue import Sink
-from ..codec import uncollected
+from ..codec import Uncollected
 from . import members, nans, natives, quiet, rules, singles
 from .definitions import Definitions
 from .frozen import MODULE
@@ -451,7 +451,7 @@ class _Attempt:
         pickler.spaces_used, pickler.spaces_held = self.used, self.held
         self.number += 1
         try:
-            with uncollected():
+            with Uncollected():
                 file.extend(pickler.magic)
                 pickler.dump(pickler.begin({_Name(n): obj for n, obj in self.roots.items()}))
             if self._met(pickler):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import kinds
-from ..codec import uncollected
+from ..codec import Uncollected
 from . import deep, nans, paths, ready
 from .definitions import Definitions
 from .frozen import MODULE
@@ -48,7 +48,7 @@ def read(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -
     if bytes(stream[: len(deep.MAGIC)]) == deep.MAGIC:
         return _deeply(stream, buffers, definitions)
     unpickler = _Quick(_opened(stream), buffers=iter(buffers))
-    with uncollected():
+    with Uncollected():
         try:
             with reading(Reading(definitions)):
                 return _stubs(Loaded(unpickler.load()))
@@ -83,7 +83,7 @@ def _opened(stream: Any) -> io.BytesIO:
 
 
 def _deeply(stream: Any, buffers: Sequence[memoryview], definitions: Definitions) -> Loaded:
-    with uncollected():
+    with Uncollected():
         try:
             with reading(Reading(definitions)):
                 return _stubs(Loaded(deep.load(stream, iter(buffers))))
