@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cave.approval import Approval
+    from cave.check import Check
     from cave.each import each
     from cave.errors import (
         ApprovalDenied,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "approval": ("Approval",),
+    "check": ("Check",),
     "errors": (
         "ApprovalDenied",
         "ApprovalRequired",
@@ -112,6 +114,7 @@ __all__ = [
     "CellError",
     "CellInterrupted",
     "CellTimeout",
+    "Check",
     "ConfigError",
     "Diff",
     "Divergence",

@@ -308,6 +308,7 @@ class Options:
     skills: Sequence[Any] | None = None
     resume: str | None = None
     approver: Any = None
+    done_when: Any = None
 
     def __post_init__(self) -> None:
         if self.resume not in {None, "auto", "ask", "never"}:

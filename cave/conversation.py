@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cave import config, failpoints, loop
+from cave.check import Check, Function, checks_of
 from cave.config import Options, bindable
-from cave.errors import CaveError, ConfigError
-from cave.events import Event, TurnFinished, TurnResumed, TurnStarted, clean
+from cave.errors import CaveError, ConfigError, PutError, SkillError
+from cave.events import CheckResult, CheckSpec, Event, TurnFinished, TurnResumed, TurnStarted, clean
 from cave.history import History
+from cave.home import Home
 from cave.journal import Journal
 from cave.operations import carried
 from cave.operators import missing, resolve
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 class Conversation:
     """What a session does with its operator."""
 
+    name: str
+    home: Home
     _options: Options
     _settings: config.Settings
     _operations: Operations
@@ -38,6 +43,8 @@ class Conversation:
     _fold: History
     _work: loop.Work
     _spending: Spending
+    _functions: dict[str, Function]
+    """Those that checks of this process are, by name."""
     _gone_on: Turn | Cell | None = None
     """What went on by itself when it was approved, and was given to nobody yet."""
 
@@ -78,9 +85,10 @@ class Conversation:
         *,
         budget: Budget | None = None,
         returns: str | None = None,
+        done_when: Any = (),
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn:
-        """Let the operator work on `prompt` until it answers.
+        """Let the operator work on `prompt` until it answers and all `done_when` hold.
 
         `returns` names the variable to put into `turn.value`; where it cannot be had the turn
         stays done, and `turn.reason` says why. Raises `OperatorError` without a model, or when
@@ -90,6 +98,7 @@ class Conversation:
             raise ConfigError(f"a prompt is a text, not {type(prompt).__name__!r}")
         if returns is not None and not bindable(returns):
             raise ConfigError(f"returns={returns!r} is not the name of a variable")
+        checks = self._checks(done_when)
         operator = self._require_operator()
         self._work.skills = await self._catalogue()
         async with self._operation(on_event) as news:
@@ -105,9 +114,33 @@ class Conversation:
                 prompt=clean(prompt),
                 operator=operator.name,
                 limits=None if budget is None else budget.limits,
+                checks=tuple(check.spec for check in checks),
             )
             await self._journal.append(started)
             return await self._turn(operator, budget, returns)
+
+    def _checks(self, given: Any) -> tuple[Check, ...]:
+        """What has to hold at the end of a turn: the session's, and the turn's own.
+
+        Raises `ConfigError`.
+        """
+        checks = checks_of([*checks_of(self._options.done_when or ()), *checks_of(given)])
+        self._functions |= {c.spec.name: _carried(c) for c in checks if c.function is not None}
+        self._work.check = self._checked
+        return checks
+
+    async def _checked(self, kernel: Kernel, specs: Sequence[CheckSpec]) -> Sequence[CheckResult]:
+        """How they come out. Of a function that another process was given nothing is known."""
+        known = [s for s in specs if s.kind != "function" or s.name in self._functions]
+        functions = {s.name: self._functions[s.name] for s in known if s.kind == "function"}
+        lease, folder = self._journal.lease, str(self.home.workdir(self.name))
+        try:
+            results = await kernel.check(known, functions, folder=folder, lease=lease)
+        except PutError as error:
+            results = [CheckResult(s.name, passed=False, message=str(error)) for s in known]
+        found = {result.name: result for result in results}
+        gone = "its function is not in this process: open the session with done_when=[...] again"
+        return [found.get(s.name, CheckResult(s.name, passed=False, message=gone)) for s in specs]
 
     def _raise_session(self, budget: Budget | None) -> None:
         """What stopped at the session's budget goes on when that is raised."""
@@ -182,6 +215,7 @@ class Conversation:
                 self._gone_on = cell if by_itself else None
                 return cell or gone_on
             operator = self._require_operator()
+            self._checks(())
             self._work.skills = await self._catalogue()
             if self._fold.turn is None:
                 self._raise_session(budget)
@@ -201,10 +235,13 @@ class Conversation:
             return fold.turns[fold.waiting.n]
         return None if fold.cut.stopped is None else fold.cells[fold.cut.stopped]
 
-    async def stream(self, prompt: str, *, budget: Budget | None = None) -> AsyncIterator[Event]:
+    async def stream(
+        self, prompt: str, *, budget: Budget | None = None, done_when: Any = ()
+    ) -> AsyncIterator[Event]:
         """`ask`, giving its events as they come; ends after `TurnFinished`."""
         inbox: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.ensure_future(self.ask(prompt, budget=budget, on_event=inbox.put_nowait))
+        work = self.ask(prompt, budget=budget, done_when=done_when, on_event=inbox.put_nowait)
+        task = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: inbox.put_nowait(None))
         try:
             while (event := await inbox.get()) is not None:
@@ -224,3 +261,16 @@ class Conversation:
         if self._operator is None:
             raise missing()
         return self._operator
+
+
+def _carried(check: Check) -> Function:
+    """The function of a check as it goes into a kernel. Raises `ConfigError`."""
+    if not isinstance(check.function, types.FunctionType):
+        assert check.function is not None
+        return check.function
+    from cave.skills.carried import carried
+
+    try:
+        return carried(check.function, {}, check.spec.name)
+    except SkillError as error:
+        raise ConfigError(str(error).replace("skill", "check")) from error

@@ -14,10 +14,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from cave.facts import (
     Amount as Amount,
+    CheckResult as CheckResult,
+    CheckSpec as CheckSpec,
     Delta as Delta,
     Fault as Fault,
     Inside as Inside,
@@ -81,17 +83,19 @@ class Event:
 
 
 _TYPES: dict[str, type[Event]] = {}
-_E = TypeVar("_E", bound=type[Event])
+_E = TypeVar("_E", bound=Event)
 
 
-def _event(cls: _E) -> _E:
-    cls.type = re.sub(r"(?<=[a-z])(?=[A-Z])", ".", cls.__name__).lower()
-    _TYPES[cls.type] = cls
-    return cls
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _event(cls: type[_E]) -> type[_E]:
+    """Make it an immutable fact, known by its dotted name."""
+    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    made.type = re.sub(r"(?<=[a-z])(?=[A-Z])", ".", made.__name__).lower()
+    _TYPES[made.type] = made
+    return made
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened(Event):
     """The session was created."""
 
@@ -109,13 +113,11 @@ class SessionOpened(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClosed(Event):
     """A person closed the session; its kernel was ended. It can be opened again."""
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelStarted(Event):
     """A kernel came up for the session. `kernel` counts them: 1 is the first."""
 
@@ -134,7 +136,6 @@ class KernelStarted(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEnded(Event):
     """The kernel's process ended; `lost` are the variables that went with it."""
 
@@ -152,13 +153,11 @@ class KernelEnded(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignAdmitted(Event):
     """Other clients of the kernel (JupyterLab, jupyter console) may run cells from now on."""
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
     """A person's request to the operator."""
 
@@ -167,10 +166,11 @@ class TurnStarted(Event):
     operator: str = ""
     limits: Amount | None = None
     """What the turn may spend, in whole units; -1 where there is no limit."""
+    checks: tuple[CheckSpec, ...] = ()
+    """What has to hold when it is done."""
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResumed(Event):
     """A turn that was cut or waits goes on."""
 
@@ -181,7 +181,6 @@ class TurnResumed(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted(Event):
     """The operator is asked for its next move."""
 
@@ -190,7 +189,6 @@ class StepStarted(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta(Event):
     """A piece of the operator's text as it streams; provisional."""
 
@@ -202,7 +200,6 @@ class TextDelta(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReplied(Event):
     """What the operator answered, and what that call cost."""
 
@@ -219,7 +216,15 @@ class StepReplied(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked(Event):
+    """The operator has finished, and what has to hold then was looked at."""
+
+    turn: int
+    step: int
+    results: tuple[CheckResult, ...]
+
+
+@_event
 class CellStarted(Event):
     """A cell is sent to the kernel."""
 
@@ -237,7 +242,6 @@ class CellStarted(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CellResumed(Event):
     """A cell is sent to the kernel again, from its start: its effects come from the ledger."""
 
@@ -246,7 +250,6 @@ class CellResumed(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CellOutput(Event):
     """Output of a running cell as it streams; provisional until `CellFinished`."""
 
@@ -257,7 +260,6 @@ class CellOutput(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CellFinished(Event):
     """A cell has ended, with all that it put out."""
 
@@ -282,7 +284,6 @@ class CellFinished(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputLate(Event):
     """Output that came after its cell had ended (from a thread, a task)."""
 
@@ -292,7 +293,6 @@ class OutputLate(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesPut(Event):
     """A person put objects into the namespace."""
 
@@ -300,7 +300,6 @@ class ValuesPut(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesDeleted(Event):
     """A person deleted names from the namespace."""
 
@@ -308,7 +307,6 @@ class ValuesDeleted(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptSent(Event):
     """One step of stopping a cell: SIGINT, then SIGKILL; `refused` when nothing more is done."""
 
@@ -318,7 +316,6 @@ class InterruptSent(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotCommitted(Event):
     """The namespace is on disk: from here on it is promised."""
 
@@ -357,7 +354,6 @@ class SnapshotCommitted(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFailed(Event):
     """The namespace could not be put on disk; the session goes on with what it has in memory."""
 
@@ -366,7 +362,6 @@ class SnapshotFailed(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotsRetired(Event):
     """Old automatic snapshots were let go of, by the rule of retention."""
 
@@ -374,7 +369,6 @@ class SnapshotsRetired(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Restored(Event):
     """The namespace is again what it was at a snapshot, but for what is named."""
 
@@ -399,7 +393,6 @@ class Restored(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered(Event):
     """What a death had cut was run again as far as that was safe."""
 
@@ -412,7 +405,6 @@ class Recovered(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsOffered(Event):
     """The skills that cells may call from now on, in place of those before."""
 
@@ -422,7 +414,6 @@ class SkillsOffered(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EffectIntent(Event):
     """A skill that touches the world is about to be called: on disk before the call.
 
@@ -469,7 +460,6 @@ class EffectIntent(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EffectResult(Event):
     """What came of an effect; `in_doubt` where nobody can know whether it was done."""
 
@@ -485,7 +475,6 @@ class EffectResult(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EffectSettled(Event):
     """A person said what became of an effect that was in doubt."""
 
@@ -496,7 +485,6 @@ class EffectSettled(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(Event):
     """A person's leave is needed for a call of a skill or for a cell, which waits."""
 
@@ -528,7 +516,6 @@ class ApprovalRequested(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSettled(Event):
     """A person, or what answers for one, has said yes or no; or nobody has in time."""
 
@@ -553,7 +540,6 @@ class ApprovalSettled(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPaused(Event):
     """A limit is spent: the session waits until it is raised."""
 
@@ -569,7 +555,6 @@ class BudgetPaused(Event):
 
 
 @_event
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
     """A turn has ended or waits; `status` says which."""
 

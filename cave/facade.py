@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 
 from cave import config, home
+from cave.check import checks_of
 from cave.config import Options
 from cave.deciding import Deciding
 from cave.directing import Directing
@@ -154,17 +155,19 @@ class Session(Deciding, Directing):
         *,
         budget: Budget | None = None,
         returns: str | None = None,
+        done_when: Any = (),
         on_event: Callable[[Event], None] | None = None,
     ) -> Turn:
         """Let the operator work on `prompt`; streams into this cell or terminal.
 
+        `done_when`, besides what the session was opened with, has to hold when it is done.
         `returns` names the variable whose object becomes `turn.value`; `on_event` gets every
         event, in this thread. Raises `OperatorError` when there is no model.
         """
         return self._gone_on_with(
             self._shown(
                 lambda listen: self._inner.ask(
-                    prompt, budget=budget, returns=returns, on_event=listen
+                    prompt, budget=budget, returns=returns, done_when=done_when, on_event=listen
                 ),
                 on_event,
             ),
@@ -433,6 +436,7 @@ def open(
     skills: Sequence[Any] = (),
     policy: Policy | None = None,
     budget: Budget | None = None,
+    done_when: Any = (),
     kernel: str | None = None,
     python: str | None = None,
     store: Store | str | Path | None = None,
@@ -449,7 +453,8 @@ def open(
     Open twice in one process it is the same Session, and new settings apply. `operator` is
     an Operator, a list of scripted steps, or a name (`anthropic:MODEL`,
     `openai:MODEL@http://host/v1`, `llama:/path.gguf`, `script:file.py`, `human`). `skills` are
-    what cells may call: skills, modules, folders or names of packages. `python` names another
+    what cells may call: skills, modules, folders or names of packages. `done_when` is what has
+    to hold at the end of every turn: checks, expressions, functions. `python` names another
     environment's interpreter (it needs ipykernel and dill). `wait` is how many seconds to wait
     for another process that operates the session. `persistence` is "hybrid"
     (the default: a snapshot after every `snapshot_every` cells), "live" (none at all) or
@@ -475,6 +480,7 @@ def open(
         tuple(skills),
         resume,
         approver,
+        checks_of(done_when),
     )
     with _lock:
         at = home.at(store=store)
@@ -505,6 +511,7 @@ def open_async(
     skills: Sequence[Any] = (),
     policy: Policy | None = None,
     budget: Budget | None = None,
+    done_when: Any = (),
     kernel: str | None = None,
     python: str | None = None,
     store: Store | str | Path | None = None,
@@ -531,6 +538,7 @@ def open_async(
         tuple(skills),
         resume,
         approver,
+        checks_of(done_when),
     )
     return AsyncSession(home.at(store=store), name, options)
 

@@ -209,3 +209,31 @@ class Inside:
             return ordinal <= self.calls
         number = lane.split("/")[1]
         return number.isdecimal() and int(number) <= self.forks
+
+
+CheckKind = Literal["expression", "function", "sql", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """A condition on the namespace, as it is journaled (see `cave.check.Check`)."""
+
+    kind: CheckKind
+    text: str
+    """The expression, the name of the function, the query or the path."""
+    name: str
+    reward: float = 1.0
+    on: str = ""
+    """The variable with the database that a query is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """How a check came out."""
+
+    name: str
+    passed: bool
+    reward: float = 0.0
+    """What passing it was worth; 0 where it failed."""
+    message: str = ""
+    """Why it failed."""

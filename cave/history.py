@@ -19,6 +19,9 @@ from cave.events import (
     CellFinished,
     CellResumed,
     CellStarted,
+    Checked,
+    CheckResult,
+    CheckSpec,
     EffectIntent,
     EffectResult,
     EffectSettled,
@@ -80,6 +83,10 @@ class OpenTurn:
     """The namespace as it was when the turn began."""
     limits: Amount | None = None
     """What it may spend."""
+    checks: tuple[CheckSpec, ...] = ()
+    """What has to hold when it is done."""
+    results: tuple[CheckResult, ...] = ()
+    """How these came out when the operator finished last."""
     calls: int = 0
     """How often the operator was asked: a step cut off by a death is asked for again."""
     replied: list[int] = field(default_factory=list)
@@ -229,6 +236,9 @@ class History:
                 self.turn.steps.append(event)
                 self.turn.replied.append(self.turn.calls)
                 self.usage += event.usage
+            case Checked() if self.turn is not None:
+                self.turn.results = event.results
+                self._note(event)
             case TurnFinished():
                 self._turn_finished(event)
             case _:
@@ -376,6 +386,7 @@ class History:
             before=before,
             variables=tuple(self.variables.values()),
             limits=event.limits,
+            checks=event.checks,
         )
         self.paused = None
 
@@ -409,6 +420,8 @@ class History:
             steps=self.steps_of(turn),
             usage=event.usage,
             reason=event.reason,
+            checks=turn.results,
+            reward=sum(r.reward for r in turn.results) if turn.results else None,
         )
 
     def steps_of(self, turn: OpenTurn) -> tuple[Step, ...]:

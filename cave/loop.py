@@ -9,7 +9,7 @@ fence, empty text, never finishing) is journaled and told to it, never run by gu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -22,6 +22,9 @@ from cave.events import (
     CellOutput,
     CellResumed,
     CellStarted,
+    Checked,
+    CheckResult,
+    CheckSpec,
     Fault,
     InterruptSent,
     Output,
@@ -105,6 +108,8 @@ class Work:
     """Lets cells of a kernel call the skills of now."""
     seen: Callable[[Cell], Awaitable[None]] | None = None
     """Shows others a cell that has ended."""
+    check: Callable[[Kernel, Sequence[CheckSpec]], Awaitable[Sequence[CheckResult]]] | None = None
+    """Says how what has to hold at the end of a turn comes out."""
     rewrite: Callable[[str], Awaitable[tuple[str, str]]] | None = None
     """Makes another answer of an answer, and says what went wrong with that."""
 
@@ -428,7 +433,10 @@ async def _act(
     assert turn is not None
     match reply.kind:
         case "finish":
-            return await _answered(work, clean(reply.text) or _last_text(work))
+            held = await _held(work)
+            if held is True:
+                return await _answered(work, clean(reply.text) or _last_text(work))
+            return held or None
         case "malformed":
             last = turn.steps[-MALFORMED_LIMIT:]
             if len(last) == MALFORMED_LIMIT and all(s.kind == "malformed" for s in last):
@@ -462,6 +470,34 @@ def _last_text(work: Work) -> str:
     known = work.journal.history.cells
     cells = [known[n] for n in turn.cells.values() if n in known] if turn else []
     return cells[-1].text if cells else ""
+
+
+async def _held(work: Work) -> TurnFinished | bool:
+    """Whether all holds that has to; the turn's end when what does not is the same as before."""
+    turn = work.journal.history.turn
+    assert turn is not None
+    if not turn.checks or work.check is None:
+        return True
+    before = _failed(turn.results)
+    kernel = await work.supply.ready(news=False)
+    try:
+        results = tuple(await work.check(kernel, turn.checks))
+    except KernelDied as died:
+        why = f"looking at it ended the kernel: {died}"
+        results = tuple(CheckResult(c.name, passed=False, message=why) for c in turn.checks)
+    await work.journal.append(Checked(turn=turn.n, step=turn.asked, results=results))
+    failed = _failed(results)
+    if not failed:
+        return True
+    if failed != before:
+        return False
+    told = "; ".join(f"{name}: {why}".removesuffix(": ") for name, why in failed)
+    reason = f"finished twice while the same does not hold: {told}; go on with s.resume()"
+    return await _finish(work, "needs_attention", reason=reason)
+
+
+def _failed(results: Sequence[CheckResult]) -> list[tuple[str, str]]:
+    return [(result.name, result.message) for result in results if not result.passed]
 
 
 async def _answered(work: Work, answer: str) -> TurnFinished:

@@ -26,6 +26,8 @@ from cave.calling import (
 )
 from cave.events import (
     CellStatus,
+    CheckResult,
+    CheckSpec,
     Delta,
     EndReason,
     Event,
@@ -385,6 +387,15 @@ class Kernel(Protocol):
 
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
+
+    async def check(
+        self, checks: Sequence[CheckSpec], functions: Mapping[str, Any], *, folder: str, lease: int
+    ) -> Sequence[CheckResult]:
+        """How each of `checks` comes out, evaluated without changing the namespace.
+
+        `functions` are those of checks that are functions, by their names; paths of files
+        begin in `folder`. Raises `PutError` naming a function that cannot go there.
+        """
 
     async def define(self, skills: Sequence[Declared], *, lease: int) -> None:
         """Let cells have exactly these skills, in place of those defined before.

@@ -79,6 +79,7 @@ class AsyncSession(
         self._options = Options()
         self._operator: Operator | None = None
         self._spec: Any = None
+        self._functions = {}
         self._closed = self._leaving = False
         self._pid = os.getpid()
         self._operations = Operations(self._give_up)

@@ -17,6 +17,7 @@ from cave.errors import CellError, CellInterrupted, CellTimeout, KernelDied
 from cave.events import (
     CellOrigin,
     CellStatus,
+    CheckResult,
     Delta,
     EffectState,
     Output,
@@ -289,8 +290,10 @@ class Turn(Shown):
     status: TurnStatus = "done"
     steps: tuple[Step, ...] = ()
     usage: Usage = Usage()
-    checks: tuple[Any, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    """How `done_when` came out when the operator finished last."""
     reward: float | None = None
+    """The sum of what the checks that passed are worth; None where there were none."""
     reason: str = ""
     """Why it did not end as `done`, or why `value` could not be had; what to type."""
     streamed: bool = field(default=False, repr=False)

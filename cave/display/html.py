@@ -13,7 +13,7 @@ from cave.display.style import framed
 from cave.display.tables import COLUMNS, RIGHT, VarTable, size
 from cave.display.told import told_open
 from cave.errors import CellError
-from cave.events import Output, Usage, Variable
+from cave.events import CheckResult, Output, Usage, Variable
 from cave.turn import Cell, Step, Turn, also, clip
 
 TEXT = 20_000
@@ -50,6 +50,8 @@ class Shown:
     """The cell that runs now; its status means nothing yet."""
     thinking: str = ""
     """What the operator is saying now."""
+    checks: tuple[CheckResult, ...] = ()
+    """How what has to hold came out last."""
 
     @classmethod
     def of(cls, turn: Turn) -> Shown:
@@ -62,6 +64,7 @@ class Shown:
             turn.reason,
             list(turn.steps),
             turn.usage,
+            checks=turn.checks,
         )
 
 
@@ -112,9 +115,17 @@ def turn(shown: Shown) -> str:
         parts.append(f'<div class="c-news">{escaped(shown.thinking[-2_000:])}</div>')
     if shown.answer:
         parts.append(f'<div class="c-answer">{_answer(shown)}</div>')
+    parts += map(_check, shown.checks)
     if shown.reason:
         parts.append(f'<p class="c-warn">{escaped(shown.reason)}</p>')
     return "".join(parts)
+
+
+def _check(result: CheckResult) -> str:
+    mark, css = MARKS["ok"] if result.passed else ("✗", BAD)
+    why = f" {escaped(result.message)}" if result.message else ""
+    name = f'<span class="{css}">{mark}</span> {escaped(result.name)}'
+    return f'<p>{name}<span class="c-dim">{why}</span></p>'
 
 
 def _answer(shown: Shown) -> str:

@@ -11,6 +11,7 @@ from cave.events import (
     CellFinished,
     CellOutput,
     CellStarted,
+    Checked,
     Event,
     InterruptSent,
     KernelEnded,
@@ -64,6 +65,8 @@ class Progress:
                 shown.reason = told_death(event)
             case Restored():
                 shown.reason = "\n".join(filter(None, [shown.reason, told_return(event)]))
+            case Checked():
+                shown.checks = event.results
             case TurnFinished():
                 self._ended(event)
             case _:

@@ -16,6 +16,7 @@ from cave.events import (
     CellFinished,
     CellOutput,
     CellStarted,
+    Checked,
     Delta,
     Event,
     InterruptSent,
@@ -73,6 +74,11 @@ class TerminalFace:
             case Restored():
                 for line in told_return(event).splitlines():
                     self._say(f"  ● {line}", "yellow")
+            case Checked():
+                for result in event.results:
+                    mark, style = ("✓", "green") if result.passed else ("✗", "red")
+                    told = f"{result.name}: {result.message}".removesuffix(": ")
+                    self._say(f"  {mark} {told}"[:WIDTH], style)
             case TurnFinished():
                 self._ended(event)
             case _:

@@ -46,6 +46,7 @@ class Objects:
                 "variables",
                 "dill",
                 "skills",
+                "check",
                 "snapshot",
                 "restore",
             )
@@ -83,10 +84,7 @@ class Objects:
         from . import values
 
         content = parent["content"]
-        parts = [memoryview(buffer) for buffer in parent["buffers"]]
-        if content["token"]:
-            parts = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
-        header, *buffers = parts
+        header, *buffers = self._given(parent)
         bound = _called(values.load(content["kind"], bytes(header), buffers))
         names = self._kernel.shell.user_ns
         names.update(bound)
@@ -148,11 +146,32 @@ class Objects:
         from . import skills
 
         content = parent["content"]
-        parts = [memoryview(buffer) for buffer in parent["buffers"]]
-        if content["token"]:
-            parts = arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
-        skills.of(self._kernel).define(content["skills"], content["session"], parts)
+        skills.of(self._kernel).define(content["skills"], content["session"], self._given(parent))
         return {}, []
+
+    def _given(self, parent: Message) -> list[memoryview]:
+        """The parts of the host's parcel."""
+        content = parent["content"]
+        if content["token"]:
+            return arrive(self._kernel.settings.door.claim(content["token"]), content["layout"])
+        return [memoryview(buffer) for buffer in parent["buffers"]]
+
+    def _check(self, parent: Message) -> tuple[Message, list[Any]]:
+        from . import values, verify
+
+        content, shell = parent["content"], self._kernel.shell
+        header, *buffers = self._given(parent)
+        functions: dict[str, Any] = values.load("pickle", bytes(header), buffers)
+        results, here = verify.run(
+            shell.user_ns,
+            content["checks"],
+            functions,
+            folder=content["folder"],
+            seconds=content["seconds"],
+        )
+        if here:
+            shell.touched.everything()
+        return {"results": results}, []
 
     # -- images ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from cave import failpoints
 from cave.errors import KernelDied, LeaseLost
-from cave.events import Output, Variable
+from cave.events import CheckResult, CheckSpec, Output, Variable
 from cave.image import Load, Note
 from cave.kernel import cells, deaths, launch, output, processes, reach, spool
 from cave.kernel.calls import Calls
@@ -337,6 +337,12 @@ class Kernel:
     async def variables(self, *, lease: int) -> Sequence[Variable]:
         """The user's variables, in the order of their making."""
         return await self._objects.variables(lease=lease)
+
+    async def check(
+        self, checks: Sequence[CheckSpec], functions: Mapping[str, Any], *, folder: str, lease: int
+    ) -> Sequence[CheckResult]:
+        """How each of `checks` comes out. Raises `KernelDied`, `PutError`."""
+        return await self._objects.check(checks, functions, folder=folder, lease=lease)
 
     async def define(self, skills: Sequence[Declared], *, lease: int) -> None:
         """Let cells have exactly these skills. Raises `KernelDied`, `LeaseLost`, `SkillError`."""

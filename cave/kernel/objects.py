@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cave.errors import NotPortable, PutError, UnknownName
-from cave.events import Variable
+from cave.events import CheckResult, CheckSpec, Variable, clean
 from cave.kernel import cells, door
 from cave.kernel.client import Client, Refused
 from cave.kernel.launch import Record
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 _INLINE = 64 << 10
 """Bytes below which values travel in the message itself."""
+_PATIENCE = 10.0
+"""Seconds that one check may take."""
+_MESSAGE = 300
+"""Characters of what is said of a check."""
 
 
 class Objects:
@@ -43,18 +49,10 @@ class Objects:
         return await self._put(Parcel("dill", data, ()), ["the seed"], lease=lease)
 
     async def _put(self, parcel: Parcel, names: list[str], *, lease: int) -> Sequence[Variable]:
-        parts = (parcel.header, *parcel.buffers)
-        views: list[Any] = [memoryview(part).cast("B") for part in parts]
         told = ", ".join(map(repr, names))
-        content = {"kind": parcel.kind, "names": names, "token": None, "layout": []}
-        inline = sum(view.nbytes for view in views) < _INLINE or not self._door_is_there
+        content = {"kind": parcel.kind, "names": names}
         try:
-            if not inline:
-                await asyncio.to_thread(self._hand_over, content, views)
-                views = []
-            reply = await self._client.request(
-                "shell", "cave_put_request", content, lease=lease, buffers=views
-            )
+            reply = await self._give("cave_put_request", content, parcel, lease=lease)
         except Refused as exc:
             raise PutError(f"cannot put {told}: {self._why(exc)}") from exc
         except (OSError, MemoryError) as exc:
@@ -64,6 +62,36 @@ class Objects:
                 f"the data to a file and read that in a cell"
             ) from exc
         return cells.variables_of(reply.content.get("variables"))
+
+    async def _give(
+        self, kind: str, content: Mapping[str, Any], parcel: Parcel, *, lease: int
+    ) -> Message:
+        """A request with a parcel, which goes through the door where it is large."""
+        views = [memoryview(part).cast("B") for part in (parcel.header, *parcel.buffers)]
+        told: dict[str, Any] = {**content, "token": None, "layout": []}
+        if sum(view.nbytes for view in views) >= _INLINE and self._door_is_there:
+            await asyncio.to_thread(self._hand_over, told, views)
+            views = []
+        return await self._client.request("shell", kind, told, lease=lease, buffers=views)
+
+    async def check(
+        self, checks: Sequence[CheckSpec], functions: Mapping[str, Any], *, folder: str, lease: int
+    ) -> Sequence[CheckResult]:
+        """How each of `checks` comes out. Raises `PutError` naming a function."""
+        from cave.kernel import values as codecs
+
+        parcel = codecs.pack(functions, peer=self.peer)
+        content = {
+            "checks": [dataclasses.asdict(check) for check in checks],
+            "folder": folder,
+            "seconds": _PATIENCE,
+        }
+        try:
+            reply = await self._give("cave_check_request", content, parcel, lease=lease)
+        except Refused as exc:
+            why = f"it could not be evaluated: {exc}"
+            return [CheckResult(check.name, passed=False, message=why) for check in checks]
+        return _results(checks, reply.content.get("results"))
 
     def _why(self, exc: Refused) -> str:
         if not exc.module:
@@ -136,6 +164,18 @@ class Objects:
         """The user's variables, in the order of their making."""
         reply = await self._client.request("shell", "cave_variables_request", lease=lease)
         return cells.variables_of(reply.content.get("variables"))
+
+
+def _results(checks: Sequence[CheckSpec], found: Any) -> list[CheckResult]:
+    """What a kernel says of checks; what it does not say has failed."""
+    found = found if isinstance(found, list) else []
+    results = []
+    for check, told in zip_longest(checks, found[: len(checks)]):
+        one = told if isinstance(told, dict) else {"message": "the kernel does not say"}
+        passed = one.get("passed") is True
+        message = clean(str(one.get("message", ""))[:_MESSAGE])
+        results.append(CheckResult(check.name, passed, check.reward * passed, message))
+    return results
 
 
 def _get_error(name: str, exc: Refused) -> Exception:

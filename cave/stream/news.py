@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cave.events import (
     CellFinished,
+    Checked,
     EffectResult,
     EffectSettled,
     Event,
@@ -98,8 +99,19 @@ def _told_of_death(event: Event) -> str:
             return f"the person said of effect {event.effect}: {event.decision}"
         case SkillsOffered():
             return told_skills(event)
+        case Checked():
+            return checked(event)
         case _:
             return ""
+
+
+def checked(event: Checked) -> str:
+    """What is still missing when the operator has finished; empty when nothing is."""
+    failed = [result for result in event.results if not result.passed]
+    if not failed:
+        return ""
+    lines = [one_line(f"{r.name}: {r.message}".removesuffix(": "), 300) for r in failed[:NEWS]]
+    return "\n  ".join(["the request is not fulfilled yet; this does not hold:", *lines])
 
 
 def recovered(event: Recovered) -> str:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from cave.events import (
     CellFinished,
+    CheckSpec,
     Event,
     Fault,
     KernelEnded,
@@ -159,9 +160,26 @@ def _head(window: Window, history: History, turn: OpenTurn) -> Message:
     if window.shorten(coming) or first or ended:
         blocks.append(_digest(turn.variables, window.limit, turn.prompt))
     blocks = [block for block in blocks if block]
+    request = "\n\n".join(filter(None, [turn.prompt, _conditions(turn)]))
     if not blocks:
-        return Message("user", turn.prompt)
-    return Message("user", "\n\n".join([*blocks, f"Request:\n{turn.prompt}"]))
+        return Message("user", request)
+    return Message("user", "\n\n".join([*blocks, f"Request:\n{request}"]))
+
+
+def _conditions(turn: OpenTurn) -> str:
+    """What has to hold when the request is fulfilled."""
+    lines = [f"- {one_line(_condition(check), 300)}" for check in turn.checks]
+    return "\n".join(["It is fulfilled when all of this holds:", *lines]) if lines else ""
+
+
+def _condition(check: CheckSpec) -> str:
+    match check.kind:
+        case "sql":
+            return f"{check.on} gives no rows for: {check.text}"
+        case "file":
+            return f"the file {check.text!r} is there"
+        case _:
+            return check.name if check.name == check.text else f"{check.name}: {check.text}"
 
 
 def _previous(history: History, turn: OpenTurn) -> str:

@@ -71,8 +71,8 @@ class Copier:
         parts.write(fd, but=jobs.keys())
         reading, writing = os.pipe()
         try:
-            with _quiet() as quiet:
-                pid = self._fork(list(jobs.values()), fd, writing) if quiet else -1
+            with quiet() as calm:
+                pid = self._fork(list(jobs.values()), fd, writing) if calm else -1
         finally:
             os.close(writing)
         if pid < 0:
@@ -136,7 +136,7 @@ def _jobs(parts: Parts) -> dict[int, Job]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[bool]:
+def quiet() -> Iterator[bool]:
     """Whether no other thread runs, nor asks for the interpreter's lock, inside of this."""
     interval, collecting = sys.getswitchinterval(), gc.isenabled()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
