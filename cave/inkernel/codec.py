@@ -69,6 +69,10 @@ class Malformed(ValueError):
     """Bytes that the encoder does not make."""
 
 
+class Native(Exception):
+    """A decoder that is to use the standard library alone met a kind of another one."""
+
+
 def writes(tag: str, *types: type) -> Callable[[Write], Write]:
     """Register how objects of exactly these types are written, under `tag`."""
 
@@ -208,9 +212,14 @@ class Encoder:
 
 
 class Decoder:
-    """Reads one value from a header and its buffers."""
+    """Reads one value from a header and its buffers.
 
-    def __init__(self, buffers: Sequence[Any]) -> None:
+    With `native=False` it raises `Native` before code of another library looks into what it
+    was given; scalars of numpy, of a size that is checked here, are read all the same.
+    """
+
+    def __init__(self, buffers: Sequence[Any], *, native: bool = True) -> None:
+        self._native = native
         self._buffers = [memoryview(buffer).cast("B") for buffer in buffers]
         self._made: list[Any] = []
         self._depth = 0
@@ -237,6 +246,8 @@ class Decoder:
             raise Malformed("a node is a scalar or [tag, ...]")
         if node[0] == "ref":
             return self._known(node)
+        if not self._native and "." in node[0] and not _bare(node):
+            raise Native(node[0][:40])
         read = self._reader(node[0])
         if node[0] in _UNNUMBERED:
             return read(self, node)
@@ -328,6 +339,11 @@ def instance(value: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 # -- scalars ---------------------------------------------------------------------------------
+
+
+def _bare(node: list[Node]) -> bool:
+    """Whether a node is a scalar of numpy whose dtype has no parts."""
+    return node[0] == "np.scalar" and len(node) == 3 and type(node[1]) is str
 
 
 def _scalar(obj: Any) -> Node:

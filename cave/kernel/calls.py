@@ -8,6 +8,7 @@ decoded by the safe codecs alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -184,17 +185,21 @@ class Calls:
 
     async def _taken(self, message: Message) -> SkillCall:
         large = message.content.get("token") or sum(map(len, message.buffers)) >= _INLINE
-        take = self._whole_call
-        return await asyncio.to_thread(take, message) if large else take(message)
+        from cave.kernel.values import Elsewhere
 
-    def _whole_call(self, message: Message) -> SkillCall:
+        if not large:
+            with contextlib.suppress(Elsewhere):
+                return self._whole_call(message, at_once=True)
+        return await asyncio.to_thread(self._whole_call, message)
+
+    def _whole_call(self, message: Message, *, at_once: bool = False) -> SkillCall:
         from cave.kernel import values
 
         content = message.content
         call = _place(content)
         if call["phase"] != "end":
             encoded = self.arrived(message)
-            arguments = values.decode(encoded, name=f"{call['skill']}()")
+            arguments = values.decode(encoded, name=f"{call['skill']}()", at_once=at_once)
             if not isinstance(arguments, dict) or not all(isinstance(n, str) for n in arguments):
                 raise NotPortable("the kernel sent arguments without names")
             return SkillCall(**call, arguments=arguments, digest=values.digest(encoded))

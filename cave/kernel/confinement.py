@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,20 @@ def trial_plan(folder: Path) -> dict[str, Any]:
     """The plan of an ordinary confined kernel, to try the layers with, in a folder of its own."""
     places = Places(folder, folder / "kernel", folder / "work", folder / "run")
     return prepare(Confinement(), places, python=None, sealed=True)
+
+
+def reader_plan(paths: Iterable[str]) -> dict[str, Any]:
+    """The plan of the process that reads first what kernels send: it finds modules on `paths`,
+    writes no file and reaches nobody."""
+    return {
+        "read": [*readable.of_system(), *readable.of_python(sys.executable), *paths],
+        "write": [],
+        "devices": readable.devices(),
+        "limits": {"file": 0},
+        "sockets": "sealed",
+        "uid": _user(Path("/reader"), []),
+        "layers": list(LAYERS),
+    }
 
 
 def layers(

@@ -12,12 +12,32 @@ import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _LIMIT = 30.0
 _ALIGN = 64
 _SLICE = 64 << 20
 _GET_SEALS = 1034
 _SEALED = 0x000E  # F_SEAL_SHRINK | GROW | WRITE
+
+
+class Given(mmap.mmap):
+    """A file that the kernel gave and cannot change any more, mapped.
+
+    `file` is its descriptor for a process that is to read it, too, until `let_go`; `layout`
+    tells where each part lies in it.
+    """
+
+    file: int | None = None
+    layout: Sequence[Sequence[int]] = ()
+
+    def let_go(self) -> None:
+        """Close the descriptor; the memory stays."""
+        file, self.file = self.file, None
+        if file is not None:
+            os.close(file)
+
+    __del__ = let_go
 
 
 class DoorError(OSError):
@@ -93,12 +113,31 @@ def _write(fd: int, buffer: memoryview, offset: int) -> None:
 
 
 def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
-    """Map what the kernel gave (`fd` is closed). Raises `DoorError` unless it is sealed."""
-    view = whole(fd, access=mmap.ACCESS_COPY)
+    """Map what the kernel gave (`fd` is closed), as parts of one `Given`.
+
+    Raises `DoorError` unless it is sealed.
+    """
+    kept = os.dup(fd)
+    try:
+        view = whole(fd, access=mmap.ACCESS_COPY)
+    except BaseException:
+        os.close(kept)
+        raise
+    assert isinstance(view.obj, Given)
+    view.obj.file, view.obj.layout = kept, layout
     size = view.nbytes
     if not all(offset >= 0 and 0 <= length <= size - offset for offset, length in layout):
         raise DoorError("the kernel described a file wrongly")
     return [view[offset : offset + length] for offset, length in layout]
+
+
+def given(parts: Sequence[Any]) -> Given | None:
+    """The file whose parts, all but the first, these are; None when they are of no one file."""
+    owners = [memoryview(part).obj for part in parts]
+    if not owners or not isinstance(owner := owners[0], Given) or owner.file is None:
+        return None
+    whole = len(owner.layout) == len(owners) + 1 and all(each is owner for each in owners)
+    return owner if whole else None
 
 
 def whole(fd: int, *, access: int = mmap.ACCESS_READ) -> memoryview:
@@ -114,6 +153,6 @@ def whole(fd: int, *, access: int = mmap.ACCESS_READ) -> memoryview:
         size = os.fstat(fd).st_size
         if not size:
             raise DoorError("the kernel gave an empty file")
-        return memoryview(mmap.mmap(fd, size, access=access))
+        return memoryview(Given(fd, size, access=access))
     finally:
         os.close(fd)

@@ -2,7 +2,8 @@
 
 `pack` takes pickle 5 with buffers out of band, and the safe codecs instead when the values
 are made of a library whose major version differs in the kernel (or Python's minor does).
-`unpack` reads bytes that a kernel made: it never unpickles them unless the caller allows it.
+`unpack` reads bytes that a kernel made: it never unpickles them unless the caller allows it,
+and what is large or needs another library than Python's own is read by `reader` first.
 
 The buffers of a parcel must not change after `unpack` has begun: sealed, or owned by this
 process. Writable buffers become the memory of the arrays; others are copied once.
@@ -21,10 +22,14 @@ from typing import Any
 
 from cave.errors import NotPortable, PutError
 from cave.inkernel import byvalue, codec
+from cave.kernel import reader
 from cave.ports import Encoded, KernelFacts
 
 _CLOSE_KIN = ("pandas", "numpy", "pyarrow", "polars")
 """Libraries whose pickles another major version does not read, or reads otherwise."""
+
+_SMALL = 64 << 10
+"""Bytes of a value that is read here at once when the standard library suffices for it."""
 
 _INSTEAD = {
     "generator": "put list(...) of it",
@@ -63,8 +68,15 @@ def pack(values: Mapping[str, Any], *, peer: KernelFacts) -> Parcel:
     return _safe(values, peer)
 
 
-def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
-    """The object of a parcel that a kernel made. Raises `NotPortable`."""
+class Elsewhere(Exception):
+    """A value that another process has to read first: not where nobody may wait."""
+
+
+def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False, at_once: bool = False) -> Any:
+    """The object of a parcel that a kernel made. Raises `NotPortable`.
+
+    With `at_once` it raises `Elsewhere` rather than wait for the process that reads first.
+    """
     if parcel.kind == "pickle" and allow_pickle:
         return _unpickled(parcel, name)
     if parcel.kind != "safe":
@@ -73,10 +85,37 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False) -> Any:
             f"type s.get({name!r}, allow_pickle=True) if you trust this kernel"
         )
     try:
+        if (found := _plain(parcel)) is not _NOT_PLAIN:
+            return found
+        if at_once:
+            raise Elsewhere
+        reader.check(parcel.header, parcel.buffers)
         with codec.Uncollected():
             return codec.Decoder(parcel.buffers).value(parcel.header)
+    except Elsewhere:
+        raise
+    except reader.Ended as error:
+        raise NotPortable(
+            f"{name!r} cannot be read: {error}; what the kernel sent is damaged or hostile; "
+            f"make it anew in a cell, or have the cell write it to a file"
+        ) from error
     except Exception as error:
         raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
+
+
+_NOT_PLAIN = object()
+
+
+def _plain(parcel: Parcel) -> Any:
+    """The object where it is small and no other library is needed to read it, else a mark."""
+    parts = (parcel.header, *parcel.buffers)
+    if sum(memoryview(part).nbytes for part in parts) > _SMALL:
+        return _NOT_PLAIN
+    try:
+        with codec.Uncollected():
+            return codec.Decoder(parcel.buffers, native=False).value(parcel.header)
+    except codec.Native:
+        return _NOT_PLAIN
 
 
 def encode(value: Any, *, peer: KernelFacts | None = None) -> Encoded:
@@ -103,13 +142,15 @@ def encode(value: Any, *, peer: KernelFacts | None = None) -> Encoded:
     return Encoded(parcel.kind, parcel.header, tuple(parcel.buffers))
 
 
-def decode(encoded: Encoded, *, name: str, allow_pickle: bool = False) -> Any:
+def decode(
+    encoded: Encoded, *, name: str, allow_pickle: bool = False, at_once: bool = False
+) -> Any:
     """The object that `encode` was given, or that a kernel encoded. Raises `NotPortable`.
 
-    Pickles only with `allow_pickle`: for what a host has made.
+    Pickles only with `allow_pickle`: for what a host has made. `at_once` as for `unpack`.
     """
     parcel = Parcel(encoded.kind, encoded.header, encoded.buffers)
-    return unpack(parcel, name=name, allow_pickle=allow_pickle)
+    return unpack(parcel, name=name, allow_pickle=allow_pickle, at_once=at_once)
 
 
 def digest(encoded: Encoded) -> str:
