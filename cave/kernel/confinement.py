@@ -219,7 +219,10 @@ def layers(
 
 def degradation(layer: str, why: str) -> str:
     """A line that names what is open."""
-    return f"DEGRADED {layer}: {OPEN.get(layer, 'it does not hold')} ({why})"
+    open_ = OPEN.get(layer, "it does not hold")
+    if layer == "landlock" and os.getuid():  # root keeps those off who have no capabilities
+        open_ += ", and the memory of the user's programs"
+    return f"DEGRADED {layer}: {open_} ({why})"
 
 
 def _resolved(path: str) -> Path:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 REFUSED = 78
 """Status of a kernel that did not go on without a layer."""
@@ -36,6 +37,7 @@ def main(argv: list[str]) -> None:
     libc = _libc()
     if libc is not None:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nothing holds who can write to its memory
     ooms = _oom_kills()
     plan = _read_line(line)
     if not plan:

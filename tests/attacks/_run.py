@@ -50,9 +50,19 @@ def can_be_ordinary() -> bool:
 
 
 def run(profile: str, *, ordinary: bool) -> Found:
-    """Every attack under a profile. As an ordinary user root needs mount namespaces for it."""
+    """Every attack under a profile."""
+    said = started("_suite", profile, ordinary=ordinary)
+    found = json.loads(said.splitlines()[-1])
+    return Found(found["outcomes"], tuple(found["layers"]), tuple(found["degraded"]))
+
+
+def started(module: str, mode: str, *, ordinary: bool) -> str:
+    """What a module of these tests prints, given a mode and an empty folder.
+
+    As an ordinary user root needs mount namespaces for it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="cva", dir="/tmp"))
-    command = [sys.executable, "-m", "tests.attacks._suite", profile, str(folder / "at")]
+    command = [sys.executable, "-m", f"tests.attacks.{module}", mode, str(folder / "at")]
     environment = {**os.environ, "CANARY": "canary!!"}
     (folder / "at").mkdir()
     (folder / "stage").mkdir()
@@ -76,10 +86,9 @@ def run(profile: str, *, ordinary: bool) -> Found:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        found = json.loads(done.stdout.splitlines()[-1])
+        return done.stdout
     finally:
         shutil.rmtree(folder)
-    return Found(found["outcomes"], tuple(found["layers"]), tuple(found["degraded"]))
 
 
 def _cover(base: Path) -> str:

@@ -53,7 +53,8 @@ def test_the_attacks_are_attacks() -> None:
 
 def without_landlock(folder: Path, *, require: bool) -> str:
     """What a host says on a system whose Landlock is switched off."""
-    command = [sys.executable, "-m", "tests.attacks._without", str(folder), str(int(require))]
+    mode = "require" if require else "go-on"
+    command = [sys.executable, "-m", "tests.attacks._without", mode, str(folder)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=100,
         cwd=Path(__file__).resolve().parents[2],
@@ -68,6 +69,16 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     assert f"DEGRADED landlock: {OPEN['landlock']}" in said
     assert "read a file: open" in said
     assert "make a socket: stopped" in said
+    assert "process of the keeper: environ stopped mem stopped" in said
+
+
+@pytest.mark.skipif(not _run.can_be_ordinary(), reason="no mount namespaces")
+def test_without_landlock_a_cell_looks_into_its_host_and_not_into_its_keeper() -> None:
+    """What steers an ordinary user's kernel stays closed; that the rest is open is said."""
+    said = _run.started("_without", "go-on", ordinary=True)
+    assert f"DEGRADED landlock: {OPEN['landlock']}, and the memory of the user's programs" in said
+    assert "process of the host: environ open" in said
+    assert "process of the keeper: environ stopped mem stopped" in said
 
 
 def test_a_missing_layer_that_is_required_is_a_refusal(tmp_path: Path) -> None:

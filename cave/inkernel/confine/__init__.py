@@ -18,5 +18,6 @@ is for the host to say.
 """
 
 from .layers import LAYERS, Report, apply
+from .privileges import hide
 
-__all__ = ["LAYERS", "Report", "apply"]
+__all__ = ["LAYERS", "Report", "apply", "hide"]

@@ -61,6 +61,13 @@ def no_new() -> None:
     prctl(_NO_NEW_PRIVS, 1)
 
 
+def hide() -> None:
+    """Who is not root cannot look into this process or steer it, of the same user or not: no
+    environment, memory, descriptors, tracing. Raises `OSError`, `Missing`."""
+    require_linux()
+    prctl(_SET_DUMPABLE, 0)
+
+
 def _bound(kept: set[int]) -> None:
     for number in range(_LAST):
         if number not in kept:
