@@ -78,3 +78,13 @@ def test_every_setting_and_operator_is_in_the_readme() -> None:
     assert not missing
     for spec in ("anthropic", "openai:", "llama:", "script:", "human"):
         assert f"`{spec}" in text
+
+
+def test_every_layer_and_all_that_is_open_is_in_the_readme() -> None:
+    """The README's table has the layers that there are, in order, and its list what none stops."""
+    from cave.inkernel.confine import LAYERS
+    from cave.kernel.confinement import left_open
+
+    text = README.read_text(encoding="utf-8").partition("## What holds, and what does not")[2]
+    assert tuple(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == ("environment", *LAYERS)
+    assert not [name for name in left_open(another_user=False) if f"`{name}`" not in text]
