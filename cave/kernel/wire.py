@@ -3,7 +3,7 @@
 Only what a host needs of the protocol: building and signing requests, and taking replies
 apart without trusting them. Nothing that arrives can raise in the reader: a frame that is
 malformed, badly signed or too deep is skipped and counted, and so is a message that its
-receiver cannot use.
+receiver cannot use. What shows something and is too deep becomes a line that says so.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ _QUEUED = 100
 _text = json.JSONEncoder(separators=(",", ":")).encode  # made once, not for every message
 _value = json.JSONDecoder().decode
 
+_SHOWN = {
+    "display_data": "display_data",
+    "execute_result": "execute_result",
+    "update_display_data": "display_data",
+}
+"""Kinds of messages that show something, and as what they do when nothing is left of it."""
+
 Channel = Literal["shell", "iopub", "stdin", "control"]
 _KINDS = {
     "shell": (1, zmq.DEALER),
@@ -63,6 +70,10 @@ class Message:
 
 class Malformed(ValueError):
     """Frames that are not a message of ours."""
+
+
+class TooDeep(Malformed):
+    """Frames whose JSON is nested deeper than `DEPTH`."""
 
 
 class Codec:
@@ -93,12 +104,13 @@ class Codec:
             signature, *parts = frames[at + 1 : at + 6]
             if signed and not hmac.compare_digest(signature, self._sign(parts)):
                 raise Malformed("bad signature")
-            header, parent, metadata, content = (_unpack(part) for part in parts)
+            header, parent, metadata = (_unpack(part) for part in parts[:3])
+            kind, content = _content(str(header["msg_type"]), *parts[3:])
             number = int(frames[at - 1]) if at > 1 else 0
             if not 0 <= number < LARGEST:
                 raise Malformed("a number that no message has")
             return Message(
-                str(header["msg_type"]),
+                kind,
                 str(header["msg_id"]),
                 str(parent.get("msg_id", "")),
                 content,
@@ -131,14 +143,25 @@ def _unpack(part: bytes) -> dict[str, Any]:
     return value
 
 
+def _content(kind: str, part: bytes) -> tuple[str, dict[str, Any]]:
+    """What a message says, and its kind: a display that is too deep says that it was one."""
+    try:
+        return kind, _unpack(part)
+    except TooDeep:
+        if kind not in _SHOWN:
+            raise
+        told = f"[an output was left out: its data is nested more than {DEPTH} levels deep]"
+        return _SHOWN[kind], {"data": {"text/plain": told}, "metadata": {}}
+
+
 def parsed(text: bytes) -> Any:
     """A value from JSON that a kernel made. Raises `ValueError`, also when it is too deep."""
     try:
         value = _value(str(text, "utf-8"))
     except RecursionError as exc:
-        raise Malformed("nested too deep") from exc
+        raise TooDeep("nested too deep") from exc
     if text.count(b"[") + text.count(b"{") > DEPTH and _deep(value):
-        raise Malformed("nested too deep")
+        raise TooDeep("nested too deep")
     return value
 
 

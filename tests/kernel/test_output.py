@@ -40,6 +40,23 @@ def collected(*messages: Message, **options: Any) -> Outputs:
     return outputs
 
 
+def test_what_is_nested_too_deep_is_said_to_be_left_out(host: Host) -> None:
+    """In its place a line tells why: of a result, a display and the update of one."""
+    ended = host.run("""
+        from IPython.display import JSON, display
+        deep = []
+        for _ in range(120):
+            deep = [deep]
+        print("before")
+        shown = display({"a": 1}, display_id=True)
+        display(JSON(deep))
+        shown.update(JSON({"k": deep}))
+        JSON(deep)
+    """)
+    assert text(ended).count("[an output was left out: its data is nested more than 100 ") == 3
+    assert text(ended).startswith("before")
+
+
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
