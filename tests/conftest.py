@@ -116,8 +116,8 @@ def belongs(process: psutil.Process, home: Path) -> bool:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         return (
-            process.environ().get("CAVE_HOME") == str(home)
-            or any(str(home) in word for word in process.cmdline())
+            any(str(home) in word for word in process.cmdline())
+            or process.environ().get("CAVE_HOME") == str(home)
             or Path(process.cwd()).is_relative_to(home)
         )
     except (psutil.Error, OSError):

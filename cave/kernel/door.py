@@ -117,6 +117,8 @@ def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
 
     Raises `DoorError` unless it is sealed.
     """
+    if not hasattr(os, "memfd_create"):  # nothing is sealed: only a copy stays as it is
+        return _parts(memoryview(bytearray(whole(fd))), layout)
     kept = os.dup(fd)
     try:
         view = whole(fd, access=mmap.ACCESS_COPY)
@@ -125,6 +127,10 @@ def unpack(fd: int, layout: Sequence[Sequence[int]]) -> list[memoryview]:
         raise
     assert isinstance(view.obj, Given)
     view.obj.file, view.obj.layout = kept, layout
+    return _parts(view, layout)
+
+
+def _parts(view: memoryview, layout: Sequence[Sequence[int]]) -> list[memoryview]:
     size = view.nbytes
     if not all(offset >= 0 and 0 <= length <= size - offset for offset, length in layout):
         raise DoorError("the kernel described a file wrongly")

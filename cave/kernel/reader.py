@@ -45,11 +45,21 @@ _FEW_THREADS = {
 
 
 class Unread(Exception):
-    """What was sent cannot be read; the text says why."""
+    """What was sent cannot be read; the text says why, and what to do."""
+
+
+class Refused(Unread):
+    """It is not what the safe codecs write; the text says why."""
 
 
 class Ended(Unread):
     """The reader did not come to an end with it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(
+            f"{how}; what the kernel sent is damaged or hostile; "
+            f"make it anew in a cell, or have the cell write it to a file"
+        )
 
 
 def check(header: bytes, buffers: Sequence[Any]) -> None:
@@ -128,9 +138,10 @@ class _Reader:
         if not answer:
             raise Ended(f"the process that reads it first ended {self._buried()}")
         if answer == b"m":
-            raise Unread(f"reading it takes more than {memory / 1e6:,.0f} MB of memory")
+            told = f"reading it takes more than {memory / 1e6:,.0f} MB of memory"
+            raise Unread(f"{told}; take a part of it in a cell, and get that")
         if answer != b"+":
-            raise Unread(answer[1:].decode("utf-8", "replace"))
+            raise Refused(answer[1:].decode("utf-8", "replace"))
 
     def _answer(self) -> bytes:
         """What it says; nothing when it has ended."""
@@ -221,7 +232,9 @@ def _new() -> _Reader:
     try:
         reader = _Reader()
     except OSError as error:
-        raise Unread(f"no process could be started to read it in: {error}") from error
+        raise Unread(
+            f"no process could be started to read it in ({error}); end some, or free some memory"
+        ) from error
     with _lock:
         _all.add(reader)
     return reader

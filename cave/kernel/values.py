@@ -94,11 +94,9 @@ def unpack(parcel: Parcel, *, name: str, allow_pickle: bool = False, at_once: bo
             return codec.Decoder(parcel.buffers).value(parcel.header)
     except Elsewhere:
         raise
-    except reader.Ended as error:
-        raise NotPortable(
-            f"{name!r} cannot be read: {error}; what the kernel sent is damaged or hostile; "
-            f"make it anew in a cell, or have the cell write it to a file"
-        ) from error
+    except reader.Unread as error:
+        said = "did not arrive whole" if isinstance(error, reader.Refused) else "cannot be read"
+        raise NotPortable(f"{name!r} {said}: {error}") from error
     except Exception as error:
         raise NotPortable(f"{name!r} did not arrive whole: {_brief(error)}") from error
 

@@ -7,7 +7,7 @@ import errno
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,23 @@ import pandas as pd
 import pytest
 
 from cave.errors import NotPortable, PutError, UnknownName
-from cave.kernel import door
+from cave.kernel import door, reader
 from tests.kernel._host import Host, text
 
 
 @pytest.mark.parametrize("rows", [3, 200_000])
-def test_frames_cross_and_come_back_equal(host: Host, rows: int) -> None:
-    """A frame is the same object's equal after put and get, inline and through the door."""
+def test_frames_cross_and_come_back_equal(
+    host: Host, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame is the same object's equal after put and get, inline and through the door; the
+    reader had it before, and what came through the door is not copied for it."""
+    check, whole = reader.check, []
+
+    def spied(header: bytes, buffers: Sequence[Any]) -> None:
+        whole.append(door.given(buffers) is not None)
+        check(header, buffers)
+
+    monkeypatch.setattr(reader, "check", spied)
     frame = pd.DataFrame(
         {
             "a": np.arange(rows),
@@ -35,6 +45,7 @@ def test_frames_cross_and_come_back_equal(host: Host, rows: int) -> None:
     assert next(v for v in rows_told if v.name == "frame").shape == (rows, 3)
     pd.testing.assert_frame_equal(host(host.kernel.get("frame", lease=host.lease)), frame)
     assert text(host.run("n == len(frame)")) == "True"
+    assert whole == [rows > 3]
 
 
 def test_what_was_shared_before_a_put_is_shared_after(host: Host) -> None:
