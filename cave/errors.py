@@ -146,7 +146,8 @@ class UnknownName(_KeyLike):
 
 
 class NotPortable(CaveError, TypeError):
-    """The safe codecs do not carry that object; the message says what to type instead."""
+    """The safe codecs do not carry that object, or what came of it cannot be read; the message
+    says what to type instead."""
 
 
 class PutError(CaveError, TypeError):

@@ -60,15 +60,14 @@ def unguarded(header: bytes, buffers: Sequence[memoryview]) -> object:
     import pyarrow as pa
 
     from cave.inkernel import codec, codec_arrow
-    from tests.kernel import _arrow
 
     def read(dec: Any, ref: Any) -> Any:
         with pa.ipc.open_stream(pa.py_buffer(bytes(dec.raw(ref)))) as stream:
             return stream.schema, list(stream)
 
     codec_arrow._read = read
-    _arrow.use(codec.Decoder(buffers).value(header))
-    return None
+    value: Any = codec.Decoder(buffers).value(header)
+    return str(value), value.to_pylist()
 
 
 if __name__ == "__main__":
