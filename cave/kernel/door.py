@@ -82,8 +82,13 @@ def _visit(door: Path) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def parcel(buffers: Sequence[memoryview], folder: Path) -> Iterator[tuple[int, list[list[int]]]]:
-    """A file in memory with `buffers`, and where each lies in it (offset, size)."""
+def parcel(
+    buffers: Sequence[memoryview], folder: Path | None
+) -> Iterator[tuple[int, list[list[int]]]]:
+    """A file in memory with `buffers`, and where each lies in it (offset, size).
+
+    Where there are no such files it is one in `folder`, or where temporary files are.
+    """
     fd = _file(folder)
     try:
         layout, end = [], 0
@@ -98,7 +103,7 @@ def parcel(buffers: Sequence[memoryview], folder: Path) -> Iterator[tuple[int, l
         os.close(fd)
 
 
-def _file(folder: Path) -> int:
+def _file(folder: Path | None) -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("cave", os.MFD_CLOEXEC)
     fd, name = tempfile.mkstemp(dir=folder)
