@@ -83,6 +83,20 @@ def test_streams_that_kill_a_reader_of_arrow_kill_no_host() -> None:
     assert got(TABLE).equals(TABLE)
 
 
+def test_some_bytes_that_ask_for_all_memory_get_little() -> None:
+    """A stream of two hundred bytes, of which polars makes a column of 34 GB, is refused."""
+    rows = (1 << 31) - 1
+    schema = pa.schema([("a", pa.null())])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.nulls(rows)], schema))
+    data = sink.getvalue().to_pybytes()
+    frame = ["pl.frame", [["a", "String"]], rows, ["pa.table", [0, 0, len(data)]]]
+    with pytest.raises(NotPortable, match="'v' "):
+        values.unpack(Parcel("safe", json.dumps(["cave", 1, frame]).encode(), [data]), name="v")
+    assert got(TABLE).equals(TABLE)
+
+
 @pytest.mark.usefixtures("armed")
 def test_the_reader_has_nothing_and_may_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No secret of the host's environment, no socket of it; no file, no network, no signal."""
