@@ -29,6 +29,8 @@ class Held:
 
     profile: str = "open"
     network: bool = True
+    hosts: Sequence[str] = ()
+    """Those that cells reach, through a proxy alone; empty where there is none."""
     own: Sequence[str] = ()
     """Folders that cells may write to."""
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -86,6 +88,8 @@ def _of_one(fault: BaseException, place: Place) -> str:
 def _of_a_text(fault: BaseException, place: Place) -> str:
     """Libraries that are not written in Python have exceptions of their own."""
     text = _text(fault)
+    if told := _REFUSED.search(text):
+        return _host(told[1], told[2])
     if _UNREACHED.search(text):
         return _network()
     if _DENIED.search(text):
@@ -120,7 +124,11 @@ _BY_SOCKETS = ("multiprocessing/managers.py", "multiprocessing/forkserver.py")
 def _text(fault: BaseException) -> str:
     """Its own texts; nothing of the user runs for them."""
     args: Any = BaseException.__dict__["args"].__get__(fault)
-    return " ".join(one[:2000] for one in args[:4] if type(one) is str)
+    told = [
+        *args[:4],
+        (kinds.attributes(fault) or {}).get("msg"),
+    ]  # where urllib's HTTPError has it
+    return " ".join(one[:2000] for one in told if type(one) is str)
 
 
 def _codes(fault: BaseException) -> Iterator[types.CodeType]:
@@ -139,8 +147,12 @@ _DENIED = re.compile(r"[Pp]ermission denied|Operation not permitted|os error 13|
 _CONNECTING = re.compile(r"[Cc]onnect|socket|[Hh]ost|server|url|http", re.IGNORECASE)
 _UNREACHED = re.compile(
     r"[Nn]ame resolution|Name or service not known|translate host name|[Cc]ould not resolve|"
-    r"lookup address|dns error|nodename nor servname|getaddrinfo|NameResolutionError"
+    r"lookup address|dns error|tunnel error|nodename nor servname|getaddrinfo|NameResolutionError"
 )
+_REFUSED = re.compile(
+    r"cells may not reach the host \\?'([^'\\]+)\\?'(?: at the local address \\?'([^'\\]+))?"
+)
+"""The line of the proxy that says so."""
 _PATH = re.compile(r"(/[^/'\"\n:;,()][^'\"\n:;,()]*)")
 
 
@@ -248,9 +260,30 @@ def _of_the_user(path: str, *, writes: bool) -> bool:
 
 
 def _network() -> str:
+    if _held.hosts:
+        return (
+            f"the profile {_held.profile!r} lets cells reach {', '.join(_held.hosts)} alone, by "
+            f"HTTP through the proxy that HTTPS_PROXY names; for more use a skill with "
+            f"runs='host', or cave.Policy(network=['*']), then s.restart()"
+        )
     if _held.network:
         return ""
-    return _allowed("does not let cells reach the network", "cave.Policy(network=['*'])")
+    ways = (
+        "cave.Policy(network=['api.example.com']) for one host, cave.Policy(network=['*']) for all"
+    )
+    return _allowed("does not let cells reach the network", ways)
+
+
+def _host(place: str, address: str | None) -> str:
+    """Of a host that the proxy did not let through."""
+    if not _held.hosts:
+        return ""
+    name, _, port = place.rpartition(":")
+    wanted = address or (name if port in {"80", "443"} else place)
+    return _allowed(
+        f"does not let cells reach {place!r}{f' at {address!r}' if address else ''}",
+        f"cave.Policy(network={[*_held.hosts, wanted]})",
+    )
 
 
 def _variables(fault: BaseException, text: str) -> str:

@@ -35,6 +35,7 @@ OPEN = {
     "no-new-privileges": "sudo and the like give cells what they give the user",
     "landlock": "cells can read and write every file of the user",
     "seccomp": "cells can reach the network and other programs of the user",
+    "network": "cells can reach more of the network than the hosts that the policy names",
 }
 """What is open without a layer."""
 
@@ -63,7 +64,7 @@ class Confinement:
     write: tuple[str, ...] = ()
     """Those that cells may also change."""
     network: tuple[str, ...] = ()
-    """`("*",)`: the internet, whole. No single hosts yet."""
+    """Hosts, by name or address; `*` among them: the internet, whole."""
     env: tuple[str, ...] = ()
     """Names of environment variables that cells may see, beside harmless ones."""
     require: bool = False
@@ -78,6 +79,11 @@ class Confinement:
     """Seconds of processor time of a process."""
     without: tuple[str, ...] = ()
     """Layers that are left out, to see what the others stop."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What the kernel's proxy lets through; empty where it has none."""
+        return () if "*" in self.network else self.network
 
     @property
     def digest(self) -> str:
@@ -154,11 +160,23 @@ def prepare(
         "write": [*map(str, places.written), *extra],
         "devices": readable.devices(),
         "limits": held.limits,
-        "sockets": "internet" if held.network else "sealed" if sealed else "any",
+        "sockets": _sockets(held, sealed=sealed),
+        "hosts": list(held.hosts),
         "uid": uid,
-        "layers": [name for name in LAYERS if name not in held.without],
+        "layers": [name for name in _of(held) if name not in held.without],
         "require": held.require,
     }
+
+
+def _sockets(held: Confinement, *, sealed: bool) -> str:
+    if held.network and not held.hosts:
+        return "internet"
+    return "any" if not sealed else "proxied" if held.hosts else "sealed"
+
+
+def _of(held: Confinement) -> list[str]:
+    """The layers of such a kernel."""
+    return [name for name in LAYERS if name != "network" or held.hosts]
 
 
 def told(held: Confinement, places: Places, *, project: Path | None) -> dict[str, Any]:
@@ -166,6 +184,7 @@ def told(held: Confinement, places: Places, *, project: Path | None) -> dict[str
     return {
         "profile": held.profile,
         "network": bool(held.network),
+        "hosts": list(held.hosts),
         "own": [str(places.workdir), str(places.private)],
         "limits": held.limits,
         "user": os.getuid(),
@@ -204,7 +223,8 @@ def layers(
     Raises `KernelStartError` where a layer is required and missing.
     """
     left_out = dict.fromkeys(held.without, "it was left out")
-    missing = {**(fallen or {}), **report["missing"], **left_out}
+    through = {k: v for k, v in (fallen or {}).items() if k != "network" or held.hosts}
+    missing = {**through, **report["missing"], **left_out}
     degraded = tuple(degradation(name, why) for name, why in missing.items())
     if degraded and held.require:
         raise KernelStartError(

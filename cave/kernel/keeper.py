@@ -4,7 +4,8 @@
 
 It reads a line of JSON from the socket LIFELINE: the plan of what confines the kernel, or null.
 It starts ARGV in a session of its own, which inherits FDS and puts on the layers of the plan
-before anything else; says `PID REPORT\\n` on LIFELINE (JSON: which layers there are, or null);
+before anything else; where the plan names hosts, it starts a proxy for them, on a socket of the
+kernel's making. It says `PID REPORT\\n` on LIFELINE (JSON: which layers there are, or null);
 and waits there for one byte from its host, which then has recorded the kernel; end of file
 instead means that the host is gone and nobody will ever know of this kernel. When the kernel
 ends, or on SIGTERM, it writes how to STATUS (JSON: pid, status or signal, oom), ends
@@ -43,11 +44,15 @@ def main(argv: list[str]) -> None:
     if not plan:
         return
     lender = _Lender() if b'"file"' in plan else None
-    pid, report = _spawn(command, cwd, log, libc, plan=plan, lender=lender)
+    hosts = _hosts(plan)
+    proxy = _Proxy(hosts, os.path.join(os.path.dirname(log), "network")) if hosts else None
+    pid, report = _spawn(command, cwd, log, libc, plan=plan, lender=lender, proxy=proxy)
     for fd in filter(None, fds.split(",")):
         os.close(int(fd))  # else clients of a dead kernel would wait instead of being refused
+    if proxy is not None:
+        proxy.start()
     os.write(line, b"%d %s\n" % (pid, report))
-    if not _wait(pid, wake, line, lender):
+    if not _wait(pid, wake, line, lender, proxy):
         os.kill(pid, signal.SIGKILL)
     code = _reap(pid)
     _write_status(status, pid, code, oom=code == -signal.SIGKILL and _oom_kills() > ooms)
@@ -101,6 +106,7 @@ def _spawn(
     *,
     plan: bytes,
     lender: "_Lender | None",
+    proxy: "_Proxy | None",
 ) -> tuple[int, bytes]:
     """Start the kernel; its number, and what it said of its layers before its program began."""
     keeper = os.getpid()
@@ -110,12 +116,15 @@ def _spawn(
     if pid:
         os.close(writing)
         with open(reading, "rb") as told:
-            return pid, told.read() or b"null"
+            report = told.read() or b"null"
+        return pid, report
     try:
         _become_kernel(cwd, log)
         if lender is not None:
             lender.offer()
-        if confine is not None and not confine(plan, writing):
+        if confine is not None and not confine(
+            plan, writing, None if proxy is None else proxy.hand
+        ):
             os._exit(REFUSED)
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -126,7 +135,17 @@ def _spawn(
     os._exit(127)
 
 
-def _confine() -> Callable[[bytes, int], bool]:
+def _hosts(plan: bytes) -> list[str]:
+    """The hosts that a plan lets cells reach through a proxy."""
+    if plan == b"null":
+        return []
+    import json
+
+    found: list[str] = json.loads(plan)["hosts"]
+    return found
+
+
+def _confine() -> Callable[[bytes, int, "Callable[..., None] | None"], bool]:
     """Puts on the layers of a plan, and tells which; False where one that is required lacks."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(__file__)), "inkernel"))
     import importlib
@@ -134,9 +153,9 @@ def _confine() -> Callable[[bytes, int], bool]:
 
     confine = importlib.import_module("confine")
 
-    def put_on(plan: bytes, telling: int) -> bool:
+    def put_on(plan: bytes, telling: int, hand: "Callable[..., None] | None") -> bool:
         wanted = json.loads(plan)
-        report = confine.apply(wanted)
+        report = confine.apply(wanted, hand)
         os.write(telling, json.dumps(report).encode())
         return not (wanted["require"] and report["missing"])
 
@@ -191,7 +210,78 @@ class _Lender:
         return True
 
 
-def _wait(pid: int, wake: int, line: int, lender: _Lender | None) -> bool:
+class _Proxy:
+    """Starts the proxy of a kernel, on the socket that the kernel has made for it."""
+
+    _RUN = (
+        "import sys; sys.path.append(sys.argv[1]); from proxy import server; "
+        "server.main(sys.argv[2:])"
+    )
+
+    def __init__(self, hosts: list[str], log: str) -> None:
+        import json
+        import socket
+
+        self._receive, self._send = socket.recv_fds, socket.send_fds
+        self._ours, self._theirs = socket.socketpair()
+        self._hosts, self._log = json.dumps(hosts), log
+        self._listener = -1
+        self._pid = 0
+        self._began = 0.0
+
+    def hand(self, listener: int, environ: dict[str, str]) -> None:
+        """In the kernel: give the socket to us, and tell programs where it is."""
+        self._send(self._theirs, [b"+"], [listener])
+        os.environ.update(environ)
+
+    def start(self) -> None:
+        """In the keeper: start the proxy, unless the kernel has given nothing."""
+        self._theirs.close()
+        with self._ours:
+            found = self._receive(self._ours, 1, 1)[1]
+        if found:
+            self._listener = found[0]
+            self._run()
+
+    def mind(self, dead: list[int]) -> None:
+        """Start it again, if it was among the dead and had not died at once."""
+        if self._pid in dead and time.monotonic() - self._began > 1:
+            self._run()
+
+    def _run(self) -> None:
+        self._began = time.monotonic()
+        keeper = os.getpid()
+        self._pid = os.fork()
+        if self._pid:
+            return
+        try:
+            os.setsid()
+            os.set_inheritable(self._listener, True)  # noqa: FBT003
+            _weaken()
+            if os.getppid() == keeper:
+                above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+                command = [sys.executable, "-I", "-S", "-c", self._RUN, above]
+                os.execv(command[0], [*command, str(self._listener), self._log, self._hosts])  # noqa: S606 - that is its purpose
+        except OSError as exc:
+            print(f"cave: cannot start the proxy: {exc}", file=sys.stderr, flush=True)
+        os._exit(127)
+
+
+def _weaken() -> None:
+    """Be the user without any right beyond, until the keeper ends."""
+    import importlib
+
+    privileges = importlib.import_module("confine.privileges")
+    system = importlib.import_module("confine.system")
+    try:
+        privileges.drop()
+        privileges.no_new()
+        system.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except system.Missing:
+        return  # not on this system
+
+
+def _wait(pid: int, wake: int, line: int, lender: _Lender | None, proxy: _Proxy | None) -> bool:
     """Until the kernel ends. False when it is to be ended."""
     poll = select.poll()
     poll.register(wake, select.POLLIN)
@@ -212,23 +302,27 @@ def _wait(pid: int, wake: int, line: int, lender: _Lender | None) -> bool:
                 return False
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return True
-        _reap_orphans(pid)
+        dead = _reap_orphans(pid)
+        if proxy is not None:
+            proxy.mind(dead)
 
 
 def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _reap_orphans(kernel: int) -> None:
-    """Bury the dead that fell to us, but leave the kernel's status for later."""
+def _reap_orphans(kernel: int) -> list[int]:
+    """Bury the dead that fell to us, and say who; but leave the kernel's status for later."""
+    dead: list[int] = []
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return
+            return dead
         if found is None or found.si_pid == kernel:
-            return
+            return dead
         os.waitpid(found.si_pid, 0)
+        dead.append(found.si_pid)
 
 
 def _write_status(path: str, pid: int, code: int, *, oom: bool) -> None:

@@ -21,8 +21,3 @@ def check_policy(policy: Policy | None) -> None:
             f"profile {policy.profile!r} is not there in this version; choose 'confined', 'vetted' "
             f"or 'open'"
         )
-    if any(host != "*" for host in policy.network):
-        raise ConfigError(
-            "Policy(network=...) cannot tell hosts apart in this version; write network=['*'] for "
-            "all of them, or leave it out for none"
-        )

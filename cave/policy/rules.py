@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, get_args
 
 from cave import config
 from cave.errors import ConfigError
+from cave.proxy.hosts import entries
 
 Profile = Literal["open", "confined", "vetted", "remote"]
 Confinement = Literal["degrade", "require"]
@@ -210,7 +211,9 @@ class Policy:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     network: tuple[str, ...] = ()
-    """Hosts (`api.example.com`, `*.example.com`, `host:port`) that cells may reach."""
+    """Hosts that cells may reach, by HTTP through a proxy: names (`api.example.com`,
+    `*.example.com`, with `:port` where one is meant) and addresses (`10.1.2.3`, `10.0.0.0/8`).
+    Local addresses have to be named as such. `*`: the internet, whole and without a proxy."""
     env: tuple[str, ...] = ()
     """Names of variables of the host's environment that cells see."""
     secrets: tuple[str, ...] = ()
@@ -414,10 +417,14 @@ def _texts(what: str, values: object) -> tuple[str, ...]:
 def _hosts(values: object) -> tuple[str, ...]:
     hosts = _texts("network", values)
     for host in hosts:
-        if "/" in host or any(c.isspace() for c in host):
+        try:
+            if host != "*":
+                entries(host)
+        except ValueError:
             raise ConfigError(
-                f"network has {host!r}: give a host such as 'api.example.com', no URL"
-            )
+                f"network has {host!r}: give a host such as 'api.example.com', '*.example.com', "
+                f"'example.com:8443' or '10.0.0.0/8', no URL"
+            ) from None
     return hosts
 
 

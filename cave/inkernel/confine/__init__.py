@@ -9,7 +9,9 @@ undone. The host makes the plan, of plain JSON (see `cave/kernel/confinement.py`
     read, write     paths; folders with all below them
     devices         paths of devices that are written to
     limits          {"data" | "file" | "processes" | "cpu": number}
-    sockets         "sealed": none can be made or connected; "internet": no local ones; "any"
+    sockets         "sealed": none can be made or connected; "proxied": TCP alone, to connect
+                    with; "internet": no local ones; "any"
+    hosts           what the proxy of this kernel lets through; empty where it has none
     uid             user to become where the host is root, or None
     layers          names of what is to be put on, of LAYERS
 

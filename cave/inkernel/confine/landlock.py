@@ -24,8 +24,11 @@ _TCP = 0b11
 """Binding and connecting."""
 _SCOPES = 0b11
 """Abstract unix sockets and signals."""
-_BENEATH = 1
+_BENEATH, _TO_PORT = 1, 2
+_CONNECT = 0b10
 _ABI = 1
+PORTS = 4
+"""The first version that knows of TCP."""
 
 
 def abi() -> int:
@@ -39,12 +42,13 @@ def abi() -> int:
 
 def build(plan: Mapping[str, list[str]], *, sealed: bool) -> tuple[int, int]:
     """A ruleset as a descriptor, and the version it is made for. Raises `Missing`, `OSError`.
+    `sealed`: no connection by TCP, but to what `connects` adds.
 
     To be built while all paths can still be opened; no path is missed that is not there.
     """
     version = abi()
     rights = _RIGHTS.get(version, _ALL)
-    net = _TCP if version >= 4 and sealed else 0
+    net = _TCP if version >= PORTS and sealed else 0
     scoped = _SCOPES if version >= 6 else 0
     attributes = struct.pack("QQQ", rights, net, scoped)
     size = 8 if version < 4 else 16 if version < 6 else 24
@@ -54,6 +58,13 @@ def build(plan: Mapping[str, list[str]], *, sealed: bool) -> tuple[int, int]:
     _allow(ruleset, plan["write"], everything & rights)
     _allow(ruleset, plan["devices"], (everything | _IOCTL_DEV) & rights)
     return ruleset, version
+
+
+def connects(ruleset: int, port: int) -> None:
+    """Let connections to a port through; of whatever host, Landlock knows none. Raises `OSError`.
+    The version has to be at least `PORTS`."""
+    rule = ctypes.create_string_buffer(struct.pack("<QQ", _CONNECT, port), 16)
+    syscall("landlock_add_rule", ruleset, _TO_PORT, rule, 0)
 
 
 def restrict(ruleset: int) -> None:

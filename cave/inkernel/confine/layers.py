@@ -6,18 +6,24 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import landlock, limits, privileges, seccomp
+from . import landlock, limits, network, privileges, seccomp
 from .system import Missing
 
-LAYERS = ("limits", "user", "capabilities", "no-new-privileges", "landlock", "seccomp")
-"""What `apply` puts on; the scrubbed environment is the host's doing."""
+LAYERS = ("limits", "network", "user", "capabilities", "no-new-privileges", "landlock", "seccomp")
+"""What `apply` puts on; the scrubbed environment is the host's doing. `network` is there for
+kernels that have a proxy alone."""
+
+Hand = Callable[[int, Mapping[str, str]], None]
+"""Hands on the socket that a proxy listens on, a descriptor that is closed then, and the
+variables of the environment by which programs find it."""
 
 Report = dict[str, dict[str, str]]
 """`applied` and `missing`: a layer's name, and what is to be said of it."""
 
 
-def apply(plan: Mapping[str, Any]) -> Report:
-    """Put on the layers that the plan names, as far as this system has them."""
+def apply(plan: Mapping[str, Any], hand: Hand | None = None) -> Report:
+    """Put on the layers that the plan names, as far as this system has them. What listens for
+    the proxy of the plan's `hosts` is given to `hand`."""
     wanted, report = set(plan["layers"]), Report(applied={}, missing={})
     ruleset: list[int] = []
 
@@ -31,7 +37,7 @@ def apply(plan: Mapping[str, Any]) -> Report:
             report["missing"][name] = str(exc)
 
     def rules() -> str:
-        fd, version = landlock.build(plan, sealed=plan["sockets"] == "sealed")
+        fd, version = landlock.build(plan, sealed=plan["sockets"] in {"sealed", "proxied"})
         ruleset.append(fd)
         report["missing"] |= landlock.lacking(version)
         return f"version {version}"
@@ -46,6 +52,9 @@ def apply(plan: Mapping[str, Any]) -> Report:
         return said
 
     put("limits", limited)
+    put("network", network.isolate)
+    if plan["hosts"]:
+        _listen(report, ruleset, hand)
     if another is None:
         put("user", lambda: _become(uid))
     elif another:
@@ -78,6 +87,26 @@ def _become(uid: int) -> str:
     return f"uid {uid}"
 
 
+def _listen(report: Report, ruleset: list[int], hand: Hand | None) -> None:
+    """Make the socket of the proxy, which is all that may be connected to from now on."""
+    alone = "network" in report["applied"]
+    try:
+        with network.listen(network.PORT if alone else 0) as listener:
+            port = listener.getsockname()[1]
+            if known := bool(ruleset) and landlock.abi() >= landlock.PORTS:
+                landlock.connects(ruleset[0], port)
+            if hand is not None:
+                hand(listener.fileno(), network.environ(listener))
+    except OSError as exc:
+        report["missing"]["network"] = f"there is no way to the proxy: {exc}"
+        return
+    if alone:
+        report["applied"]["network"] = "its own, with nothing but the way to the proxy"
+    elif "network" in report["missing"]:
+        held = f"port {port} of every host alone" if known else "no host and no port"
+        report["missing"]["network"] += f"; connections are held to {held}"
+
+
 def _restricted(ruleset: int, said: str) -> str:
     landlock.restrict(ruleset)
     return said
@@ -85,6 +114,7 @@ def _restricted(ruleset: int, said: str) -> str:
 
 _SOCKETS = {
     "sealed": "no new sockets",
+    "proxied": "sockets of TCP only, to connect with",
     "internet": "sockets of the internet only",
     "any": "sockets of every kind",
 }

@@ -29,6 +29,8 @@ DENIED = (
 """Calls that fail with EPERM."""
 SEALED = ("socket", "connect", "bind")
 """Calls that fail with EACCES under the seal."""
+PROXIED = ("bind", "listen")
+"""Calls that fail with EACCES where a proxy is all that may be connected to."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -38,6 +40,7 @@ _NAMESPACES = 0x7E020080
 _X32 = 0x40000000
 _TIOCSTI, _TIOCSETD, _TIOCLINUX = 0x5412, 0x5423, 0x541C
 _AF_UNIX, _AF_INET, _AF_NETLINK, _AF_INET6, _STREAM, _KIND = 1, 2, 16, 10, 1, 0xF
+_TCP, _FAST_OPEN = 6, 0x20000000
 _FILTER = 1
 """SECCOMP_SET_MODE_FILTER."""
 
@@ -61,7 +64,7 @@ def program(*, sockets: str) -> bytes:
     code += _when("clone", [*_argument(0), (_ANY_BIT, 0, 1, _NAMESPACES), _failing(errno.EPERM)])
     code += _when("ioctl", _unless_any(1, (_TIOCSTI, _TIOCSETD, _TIOCLINUX)))
     if sockets != "any":
-        code += _pairs() + (_seal() if sockets == "sealed" else _families())
+        code += _pairs() + _SOCKETS[sockets]()
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *one) for one in code)
 
@@ -111,12 +114,32 @@ def _pairs() -> list[Instruction]:
 
 def _seal() -> list[Instruction]:
     code = [one for name in SEALED for one in _fails(name, errno.EACCES)]
+    return code + _when("sendto", _addressed())
+
+
+def _addressed() -> list[Instruction]:
+    """Nothing is sent to an address."""
     low, high = _argument(4), [(_LOAD, 0, 0, _ARGUMENTS + 8 * 4 + 4)]
-    addressed = [
+    return [
         *low, (_EQUAL, 1, 0, 0), _failing(errno.EACCES),
         *high, (_EQUAL, 1, 0, 0), _failing(errno.EACCES),
     ]  # fmt: skip
-    return code + _when("sendto", addressed)
+
+
+def _proxied() -> list[Instruction]:
+    """TCP and nothing else, to where `connect` is let: TCP that opens by sending would pass
+    Landlock by, and so would other protocols of streams."""
+    code = [one for name in PROXIED for one in _fails(name, errno.EACCES)]
+    kind = [
+        *_argument(0), (_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6), _failing(errno.EACCES),
+        *_argument(1), (_AND, 0, 0, _KIND), (_EQUAL, 1, 0, _STREAM), _failing(errno.EACCES),
+        *_argument(2), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _failing(errno.EACCES),
+    ]  # fmt: skip
+    code += _when("socket", kind) + _when("sendto", _addressed())
+    for name, flags in (("sendmsg", 2), ("sendmmsg", 3)):
+        opening = [*_argument(flags), (_ANY_BIT, 0, 1, _FAST_OPEN), _failing(errno.EACCES)]
+        code += _when(name, opening)
+    return code
 
 
 def _families() -> list[Instruction]:
@@ -127,6 +150,9 @@ def _families() -> list[Instruction]:
         body.append((_EQUAL, left + 1, 0, family))
     body.append(_failing(errno.EACCES))
     return _when("socket", body)
+
+
+_SOCKETS = {"sealed": _seal, "proxied": _proxied, "internet": _families}
 
 
 def supported() -> None:

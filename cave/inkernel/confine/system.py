@@ -12,7 +12,8 @@ MACHINE = platform.machine()
 
 _PLACES = {
     "x86_64": {
-        "socket": 41, "connect": 42, "sendto": 44, "bind": 49, "socketpair": 53, "clone": 56,
+        "socket": 41, "connect": 42, "sendto": 44, "sendmsg": 46, "bind": 49, "listen": 50,
+        "socketpair": 53, "clone": 56, "sendmmsg": 307,
         "ioctl": 16, "ptrace": 101, "syslog": 103, "capset": 126, "personality": 135,
         "ustat": 136, "sysfs": 139, "modify_ldt": 154, "pivot_root": 155, "_sysctl": 156,
         "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165,
@@ -28,8 +29,9 @@ _PLACES = {
         "uselib": 134, "vhangup": 153,
     },
     "aarch64": {
-        "socket": 198, "connect": 203, "sendto": 206, "bind": 200, "socketpair": 199,
-        "clone": 220, "ioctl": 29, "ptrace": 117, "syslog": 116, "capset": 91,
+        "socket": 198, "connect": 203, "sendto": 206, "bind": 200, "listen": 201,
+        "socketpair": 199, "sendmsg": 211, "sendmmsg": 269, "clone": 220, "ioctl": 29,
+        "ptrace": 117, "syslog": 116, "capset": 91,
         "personality": 92, "pivot_root": 41, "adjtimex": 171, "chroot": 51, "acct": 89,
         "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225,
         "reboot": 142, "sethostname": 161, "setdomainname": 162, "init_module": 105,

@@ -42,9 +42,16 @@ def run(plan: Mapping[str, Any], folder: str) -> dict[str, Outcomes]:
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind(b"\0cave-" + os.urandom(8).hex().encode())
     abstract.listen()
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("127.0.0.1", 0))
     attacks: dict[str, dict[str, Attack]] = {
         "environment": {"read a secret": _environment},
         "limits": _limits(plan["limits"], folder),
+        "network": {
+            "connect by TCP": lambda: _connected(socket.AF_INET, listening.getsockname()),
+            "send a datagram": lambda: _sent(datagrams.getsockname()),
+            "connect to a local name": lambda: _connected(socket.AF_UNIX, abstract.getsockname()),
+        },
         "user": {"be root": lambda: _is(found=os.getuid() == 0)},
         "capabilities": {"give a file away": lambda: os.chown(secret, 1, 1)},
         "no-new-privileges": {"gain privileges": lambda: _is(found=not prctl(_GET_NO_NEW_PRIVS))},
@@ -68,7 +75,7 @@ def run(plan: Mapping[str, Any], folder: str) -> dict[str, Outcomes]:
 
 def _outcomes(layer: str, attacks: Mapping[str, Attack], plan: Mapping[str, Any]) -> Outcomes:
     wanted = {"user": ["landlock", "user"]}.get(layer, [layer])
-    alone = {**plan, "layers": [*wanted, "no-new-privileges"], "sockets": "sealed"}
+    alone = {**plan, "layers": [*wanted, "no-new-privileges"], "sockets": "sealed", "hosts": []}
     given = None if layer == "environment" else alone
     found: Outcomes = json.loads(_told(lambda: _attacked(attacks, given)))
     return found
@@ -170,6 +177,13 @@ def _made(path: str) -> None:
 def _connected(family: socket.AddressFamily, address: Any) -> None:
     with socket.socket(family) as made:
         made.connect(address)
+
+
+def _sent(address: Any) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.connect(address)
+        for _ in range(2):  # that nobody is there is told to the second
+            made.send(b"x")
 
 
 def _pair() -> None:
