@@ -146,7 +146,7 @@ def _confinement() -> list[Finding]:
     """The layers of the profile `confined`, each attacked here and now."""
     from cave.kernel.confinement import OPEN as WITHOUT
     from cave.kernel.confinement import left_open, trial_plan
-    from cave.kernel.trial import fallen, tried
+    from cave.kernel.trial import absent, fallen, tried
 
     try:
         findings = [_profile()]
@@ -158,7 +158,7 @@ def _confinement() -> list[Finding]:
             found = tried(plan, None)
         except CaveError as error:
             return [*findings, Finding("FAILED", "confinement", str(error))]
-    through = fallen(found)
+    through = {**fallen(found), **absent(found)}
     for layer, outcomes in found.items():
         if layer in through:
             detail = f"{WITHOUT.get(layer, 'it does not hold')} ({through[layer]})"

@@ -52,8 +52,14 @@ def fallen(found: Trial) -> dict[str, str]:
     }
 
 
-def _open(said: str) -> bool:
-    return said.startswith("open")
+def absent(found: Trial) -> dict[str, str]:
+    """The layers that could not be put on by that trial's plan, and why."""
+    return {
+        layer: said.removeprefix("open: ")
+        for layer, outcomes in found.items()
+        for said in outcomes.values()
+        if said.startswith("open: ")
+    }
 
 
 def _run(plan: Mapping[str, Any]) -> Trial:
