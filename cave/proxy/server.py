@@ -130,15 +130,16 @@ class Log:
     """One line of JSON for each host, port and outcome; it ends when it is long."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "ab", buffering=0) if path else None  # noqa: SIM115  for good
+        """`path`: a file that may be there already; empty: nothing is written down."""
+        self._path = path
         self._said: set[tuple[str, int, str, str]] = set()
         self._lock = threading.Lock()
-        self._left = _LOG - (self._file.tell() if self._file else 0)
+        self._left = _LOG - (os.path.getsize(path) if os.path.exists(path) else 0)
 
     def add(self, host: str, port: int, outcome: str, why: str) -> None:
         """Write it down, where it is new."""
         with self._lock:
-            if self._file is None or (host, port, outcome, why) in self._said or self._left < 0:
+            if (host, port, outcome, why) in self._said or self._left < 0 or not self._path:
                 return
             said = {"at": time.time(), "host": host, "port": port, "outcome": outcome, "why": why}
             line = json.dumps(said).encode() + b"\n"
@@ -146,8 +147,8 @@ class Log:
             self._left -= len(line)
             if self._left < 0:
                 line = b'{"outcome": "more, which are not written down"}\n'
-            with contextlib.suppress(OSError):  # a full disk stops nobody's work
-                self._file.write(line)
+            with contextlib.suppress(OSError), open(self._path, "ab") as file:
+                file.write(line)  # where the disk is full, work goes on
 
 
 def addresses(name: str, port: int) -> list[str]:
