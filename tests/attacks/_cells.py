@@ -146,6 +146,60 @@ MORE = {
 }
 """Others, by other routes."""
 
+HOSTS = {
+    "other_port": "import socket; socket.create_connection(T['tcp'], 2)",
+    "other_address": "import socket; socket.create_connection(T['elsewhere'], 2)",
+    "other_by_ipv6": """
+        import socket
+        socket.create_connection(('::ffff:127.0.0.1', T['tcp'][1]), 2)""",
+    "dns": """
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.sendto(b'canary', T['udp'])""",
+    "dns_by_tcp": """
+        import socket
+        s = socket.socket(); s.settimeout(2); s.connect(T['tcp']); s.send(b'canary')""",
+    "raw": "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+    "netlink_too": "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
+    "fast_open": """
+        import socket
+        socket.socket().sendto(b'x', 0x20000000, T['tcp'])""",
+    "fast_open_too": """
+        import socket
+        socket.socket().sendmsg([b'x'], [], 0x20000000, T['tcp'])""",
+    "multipath": """
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+        s.settimeout(2); s.connect(T['tcp'])""",
+    "local_service": """
+        import socket
+        socket.socket(socket.AF_UNIX).connect(T['unix'])""",
+    "local_name": """
+        import socket
+        socket.socket(socket.AF_UNIX).connect('\\0' + T['abstract'])""",
+    "listen_there": """
+        import socket
+        s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()""",
+    "listen_unbound": "import socket; socket.socket().listen()",
+    "to_a_port": "assert tunnel('127.0.0.1:%d' % T['tcp'][1])",
+    "to_localhost": "assert tunnel('localhost:%d' % T['tcp'][1])",
+    "to_a_number": "assert tunnel('2130706433:%d' % T['tcp'][1])",
+    "to_a_mapped": "assert tunnel('[::ffff:127.0.0.1]:%d' % T['tcp'][1])",
+    "to_metadata": "assert tunnel('169.254.169.254:80')",
+    "header_of_another": """
+        assert b'evil.test' in ask(request('Host: evil.test'))""",
+    "header_by_line_feed": """
+        assert b'evil.test' in ask(request('X: y\\nHost: evil.test'))""",
+    "second_request": """
+        assert b'next.test' in ask(request('Host: x') + request('Host: next.test'))""",
+    "file_by_proxy": "assert b'root' in ask('GET file:///etc/passwd HTTP/1.1\\r\\n\\r\\n')",
+    "end_proxy": "os.kill(T['proxy'], 9)",
+    "write_log": "open(T['kernel'] + '/network', 'a').close()",
+    "enter_network": """
+        syscall('setns', os.open('/proc/%d/ns/net' % T['host'], 0), 0x40000000)""",
+}
+"""Of a kernel that reaches one host, `T['named']`, by its proxy."""
+
 TOOLS = """
 import ctypes, errno, os
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -175,5 +229,30 @@ def attempt(body):
         known = errno.errorcode.get(getattr(exc, 'errno', None) or 0, '')
         return 'stopped ' + (known or type(exc).__name__)
     return 'open'
+def request(*lines):
+    return '\\r\\n'.join(['GET http://%s:%d/ HTTP/1.1' % tuple(T['named']), *lines, '', ''])
+def ask(text):
+    proxy = os.environ.get('HTTP_PROXY')
+    at = proxy.rpartition('/')[2].split(':') if proxy else T['named']
+    return all_of((at[0], int(at[1])), text)
+def all_of(at, text):
+    import socket
+    with socket.create_connection(at, 5) as client:
+        client.settimeout(2)
+        client.sendall(text.encode())
+        said = b''
+        try:
+            while part := client.recv(65536):
+                said += part
+        except OSError:
+            pass
+    return said
+def tunnel(place):
+    host, _, port = place.rpartition(':')
+    if not os.environ.get('HTTP_PROXY'):
+        import socket
+        socket.create_connection((host.strip('[]'), int(port)), 2)
+        return True
+    return b' 200 ' in ask(f'CONNECT {{place}} HTTP/1.1\\r\\n\\r\\n').split(b'\\r\\n')[0]
 T = {targets!r}
 """

@@ -34,6 +34,8 @@ class Found:
     outcomes: Mapping[str, str]
     layers: tuple[str, ...]
     degraded: tuple[str, ...]
+    reaches: bool
+    """Whether the host that a policy named was reached."""
 
     @property
     def open(self) -> set[str]:
@@ -53,7 +55,8 @@ def run(profile: str, *, ordinary: bool) -> Found:
     """Every attack under a profile."""
     said = started("_suite", profile, ordinary=ordinary)
     found = json.loads(said.splitlines()[-1])
-    return Found(found["outcomes"], tuple(found["layers"]), tuple(found["degraded"]))
+    told = tuple(found["layers"]), tuple(found["degraded"])
+    return Found(found["outcomes"], *told, reaches=found["reaches"])
 
 
 def started(module: str, mode: str, *, ordinary: bool) -> str:

@@ -7,6 +7,7 @@ environment: `_run.py` decides.
 from __future__ import annotations
 
 import ctypes
+import http.server
 import json
 import os
 import secrets
@@ -15,15 +16,16 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from cave import artefacts
 from cave.errors import ConfigError
-from cave.inkernel.confine import system
+from cave.inkernel.confine import network, system
 from cave.kernel import Confinement
 from tests.attacks import _cells
 from tests.kernel._host import Host, alive, text
@@ -32,27 +34,81 @@ from tests.kernel._host import Host, alive, text
 def main(profile: str, folder: Path) -> None:
     """Run all attacks under a profile and print their outcomes."""
     found: dict[str, str] = {}
-    held = None if profile == "open" else Confinement()
-    with _targets(folder) as targets:
-        host = Host(folder, confinement=held)
+    with _targets(folder) as targets, closing(_host(folder, profile)) as host:
+        kernel = host.start()
+        found |= _attacked(host, targets, {**_cells.LISTED, **_cells.MORE})
+        found |= _files(host, targets)
+        found["unkillable"] = _unkillable(host)
+        degraded = kernel.facts.degraded
+        named = f"127.0.0.1:{targets['named'][1]}"
+        (folder / "hosts").mkdir()
+        with closing(_host(folder / "hosts", profile, network=(named,))) as reaching:
+            facts = reaching.start().facts
+            found |= _attacked(reaching, targets, _cells.HOSTS)
+            reached = reaching.run("print(b' 200 ' in ask(request('Connection: close')))")
+    degraded = tuple(dict.fromkeys((*degraded, *facts.degraded)))
+    outcomes = {"outcomes": found, "reaches": text(reached).strip() == "True"}
+    print(json.dumps({**outcomes, "layers": facts.layers, "degraded": degraded}))
+
+
+def _host(folder: Path, profile: str, **options: Any) -> Host:
+    return Host(folder, confinement=None if profile == "open" else Confinement(**options))
+
+
+def _attacked(host: Host, targets: dict[str, Any], attacks: Mapping[str, str]) -> dict[str, str]:
+    """What came of each attack in a host's kernel."""
+    record = host.kernel.record
+    proxies = [pid for pid in _children(record.keeper) if pid != record.pid]
+    mine = {
+        "kernel": str(host.launch().home), "keeper": record.keeper, "runtime": record.runtime,
+        "proxy": proxies[0] if proxies else targets["victim"],
+    }  # fmt: skip
+    host.run(_cells.TOOLS.format(numbers=system.NUMBERS, targets={**targets, **mine}))
+    found = {}
+    for name, body in attacks.items():
+        code = textwrap.indent(textwrap.dedent(body), "    ")
+        done = host.run(f"def body():\n{code}\nprint(attempt(body))", timeout=30)
+        found[name] = text(done).strip()[-200:]
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class _Named(http.server.BaseHTTPRequestHandler):
+    """Says what it was asked, and keeps connections open."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        said = str(self.headers).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _named(stack: ExitStack) -> tuple[str, int]:
+    """A server that a policy names, in a thread."""
+    server = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Named))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    stack.callback(server.shutdown)
+    return "127.0.0.1", server.server_port
+
+
+def _elsewhere(stack: ExitStack) -> Any:
+    """A server on another address, at the port at which kernels find their proxy."""
+    for port in (network.PORT, 0):
         try:
-            kernel = host.start()
-            targets |= {
-                "kernel": str(host.launch().home),
-                "keeper": kernel.record.keeper,
-                "runtime": kernel.record.runtime,
-            }
-            host.run(_cells.TOOLS.format(numbers=system.NUMBERS, targets=targets))
-            for name, body in {**_cells.LISTED, **_cells.MORE}.items():
-                code = textwrap.indent(textwrap.dedent(body), "    ")
-                done = host.run(f"def body():\n{code}\nprint(attempt(body))", timeout=30)
-                found[name] = text(done).strip()[-200:]
-            found |= _files(host, targets)
-            found["unkillable"] = _unkillable(host)
-        finally:
-            host.close()
-    facts = {"layers": kernel.facts.layers, "degraded": kernel.facts.degraded}
-    print(json.dumps({"outcomes": found, **facts}))
+            made = socket.create_server(("127.0.0.2", port))
+        except OSError:
+            continue
+        return stack.enter_context(made).getsockname()
+    raise AssertionError("there is no other loopback address")
 
 
 def _files(host: Host, targets: dict[str, Any]) -> dict[str, str]:
@@ -137,13 +193,16 @@ def _targets(folder: Path) -> Iterator[dict[str, Any]]:
         unix = _bound(stack, str(folder / "u"), socket.SOCK_STREAM)
         _bound(stack, "\0" + abstract, socket.SOCK_STREAM)
         datagram = _bound(stack, str(folder / "d"), socket.SOCK_DGRAM)
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 0))
         yield {
             "home": str(home), "outside": str(outside), "secret": str(outside / "secret"),
             "session": str(session), "packages": site.getsitepackages()[0],
             "shm": str(shared), "victim": victim.pid, "host": os.getpid(),
             "tcp": tcp.getsockname(), "unix": unix, "abstract": abstract,
             "datagram": datagram, "address": ctypes.addressof(memory),
-            "disk": _disk(),
+            "disk": _disk(), "udp": udp.getsockname(), "named": _named(stack),
+            "elsewhere": _elsewhere(stack),
         }  # fmt: skip
 
 

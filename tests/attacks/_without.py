@@ -1,12 +1,14 @@
-"""A host on a system without Landlock: the calls fail, as where it is switched off.
+"""A host on a system that lacks a layer: its call fails, as where that is switched off.
 
-`python -m tests.attacks._without require|go-on FOLDER`.
+`python -m tests.attacks._without "CALL go-on" FOLDER`, or `"CALL require"`: without
+`landlock_create_ruleset` no Landlock, without `unshare` no network of a kernel's own.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import struct
 import sys
 from pathlib import Path
@@ -29,31 +31,55 @@ for what in ('environ', 'mem'):
 """
 """An address of nothing is an error only for who may look."""
 _SOCKET = "import socket\ntry: socket.socket()\nexcept OSError as e: print('stopped', e)"
+_PROXY = "import os; print(os.environ['HTTP_PROXY'].rpartition(':')[2])"
+_CONNECT = """import socket
+try: socket.create_connection({at!r}, 5).close()
+except OSError as e: print('stopped', e)
+else: print('open')"""
 
 
-def main(folder: Path, *, require: bool) -> None:
-    """Start a confined kernel without Landlock and print what is said and done."""
+def main(call: str, folder: Path, *, require: bool) -> None:
+    """Start a confined kernel without a layer and print what is said and done."""
     privileges.no_new()
     code = [
         (0x20, 0, 0, 0),
-        (0x15, 0, 1, NUMBERS["landlock_create_ruleset"]),
+        (0x15, 0, 1, NUMBERS[call]),
         (0x06, 0, 0, 0x00050000 | errno.ENOSYS),
         (0x06, 0, 0, 0x7FFF0000),
     ]
     seccomp.install(b"".join(struct.pack("HBBI", *one) for one in code))
-    host = Host(folder, confinement=Confinement(require=require))
+    hosts = ("a.test",) if call == "unshare" else ()
+    host = Host(folder, confinement=Confinement(network=hosts, require=require))
     try:
         kernel = host.start()
         print(*kernel.facts.degraded, sep="\n")
-        print("read a file:", text(host.run(_READ)))
-        print("make a socket:", text(host.run(_SOCKET)))
-        for whose, pid in (("host", os.getpid()), ("keeper", kernel.record.keeper)):
-            print(f"process of the {whose}:", text(host.run(_PROCESS.format(pid=pid))))
+        if hosts:
+            _network(host)
+        else:
+            _look(host, kernel.record.keeper)
     except KernelStartError as error:
         print(f"KernelStartError: {error}")
     finally:
         host.close()
 
 
+def _look(host: Host, keeper: int) -> None:
+    """What else a cell can do."""
+    print("read a file:", text(host.run(_READ)))
+    print("make a socket:", text(host.run(_SOCKET)))
+    for whose, pid in (("host", os.getpid()), ("keeper", keeper)):
+        print(f"process of the {whose}:", text(host.run(_PROCESS.format(pid=pid))))
+
+
+def _network(host: Host) -> None:
+    """Other hosts, at the port of the proxy and at another."""
+    proxy = int(text(host.run(_PROXY)))
+    for name, port in (("the proxy's port", proxy), ("another port", 0)):
+        with socket.create_server(("127.0.0.2", port)) as other:
+            said = text(host.run(_CONNECT.format(at=other.getsockname())))
+            print(f"connect to {name}: {said}")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[2]), require=sys.argv[1] == "require")
+    called, mode = sys.argv[1].split()
+    main(called, Path(sys.argv[2]), require=mode == "require")

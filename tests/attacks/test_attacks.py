@@ -30,7 +30,9 @@ def test_confined_cells_get_nowhere(user: str) -> None:
         pytest.skip("root without mount namespaces cannot be an ordinary user")
     found = _run.run("confined", ordinary=user == "ordinary")
     print(_run.table({f"confined, {user}": found}))
-    assert len(found.outcomes) == len({*_cells.LISTED, *_cells.MORE, *NEEDS_NO_LAYER})
+    every = {*_cells.LISTED, *_cells.MORE, *_cells.HOSTS, *NEEDS_NO_LAYER}
+    assert len(found.outcomes) == len(every)
+    assert found.reaches, "the host that is allowed"
     told = left_open(another_user=user == "root")
     if found.degraded:
         pytest.skip("this system lacks layers: " + "; ".join(found.degraded))
@@ -47,13 +49,16 @@ def test_the_attacks_are_attacks() -> None:
     assert stopped <= {
         *NEEDS_NO_LAYER, "read_shadow", "read_disk", "write_packages", "core_pattern", "device",
         "bpf", "perf", "mount", "chroot", "become_root", "new_file_system", "userns",
-        "namespace_by_clone",
+        "namespace_by_clone", "multipath", "to_metadata", "file_by_proxy", "header_by_line_feed",
     }  # fmt: skip
 
 
-def without_landlock(folder: Path, *, require: bool) -> str:
-    """What a host says on a system whose Landlock is switched off."""
-    mode = "require" if require else "go-on"
+LANDLOCK, NAMESPACES = "landlock_create_ruleset", "unshare"
+
+
+def without(call: str, folder: Path, *, require: bool) -> str:
+    """What a host says on a system where a call fails."""
+    mode = f"{call} {'require' if require else 'go-on'}"
     command = [sys.executable, "-m", "tests.attacks._without", mode, str(folder)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=100,
@@ -65,7 +70,7 @@ def without_landlock(folder: Path, *, require: bool) -> str:
 
 def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     """Without Landlock a kernel starts, says by name what is open, and that is open."""
-    said = without_landlock(tmp_path, require=False)
+    said = without(LANDLOCK, tmp_path, require=False)
     assert f"DEGRADED landlock: {OPEN['landlock']}" in said
     assert "read a file: open" in said
     assert "make a socket: stopped" in said
@@ -75,15 +80,29 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(not _run.can_be_ordinary(), reason="no mount namespaces")
 def test_without_landlock_a_cell_looks_into_its_host_and_not_into_its_keeper() -> None:
     """What steers an ordinary user's kernel stays closed; that the rest is open is said."""
-    said = _run.started("_without", "go-on", ordinary=True)
+    said = _run.started("_without", f"{LANDLOCK} go-on", ordinary=True)
     assert f"DEGRADED landlock: {OPEN['landlock']}, and the memory of the user's programs" in said
     assert "process of the host: environ open" in said
     assert "process of the keeper: environ stopped mem stopped" in said
 
 
-def test_a_missing_layer_that_is_required_is_a_refusal(tmp_path: Path) -> None:
-    """Where confinement is required nothing is started without Landlock, and nothing is left."""
-    said = without_landlock(tmp_path, require=True)
+def test_a_missing_network_is_named(tmp_path: Path) -> None:
+    """Without namespaces a kernel with hosts says what else can be reached: that, and no more."""
+    said = without(NAMESPACES, tmp_path, require=False)
+    if "DEGRADED landlock" in said:
+        pytest.skip("nothing else holds connections here")
+    assert f"DEGRADED network: {OPEN['network']}" in said
+    assert "connections are held to port" in said
+    assert "connect to the proxy's port: open" in said
+    assert "connect to another port: stopped" in said
+
+
+@pytest.mark.parametrize(("call", "layer"), [(LANDLOCK, "landlock"), (NAMESPACES, "network")])
+def test_a_missing_layer_that_is_required_is_a_refusal(
+    tmp_path: Path, call: str, layer: str
+) -> None:
+    """Where confinement is required nothing is started without a layer, and nothing is left."""
+    said = without(call, tmp_path, require=True)
     assert said.startswith("KernelStartError: the kernel was not started")
-    assert f"DEGRADED landlock: {OPEN['landlock']}" in said
+    assert f"DEGRADED {layer}: {OPEN[layer]}" in said
     assert not list(tmp_path.glob("session/kernels/*"))

@@ -164,6 +164,8 @@ def test_what_the_policy_does_not_name_is_refused(wire: Wire, how: str) -> None:
     ):  # fmt: skip
         said = wire.ask(f"{how.format(host)}\r\nHost: named.test\r\n\r\n".encode())
         assert said.startswith(b"HTTP/1.1 403 cells may not reach the host '"), (host, said)
+    post = f"POST http://xnamed.test/ HTTP/1.1\r\nContent-Length: {1 << 23}\r\n\r\n"
+    assert wire.status(post.encode() + bytes(1 << 23)) == 403, "though it had much to say"
     assert not wire.asked
     assert not wire.seen
     assert {outcome for _, outcome in wire.logged()} == {"refused"}
