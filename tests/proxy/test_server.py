@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from cave.proxy import server
+from cave.proxy.bodies import Body
+from cave.proxy.heads import Refused
 from cave.proxy.hosts import Hosts
 
 DEADLINE = 30.0
@@ -253,8 +255,13 @@ def test_what_can_be_understood_in_two_ways_is_refused(wire: Wire) -> None:
 def test_a_chunk_that_lies_ends_the_request(wire: Wire) -> None:
     """The body is read as the server has to read it; else the connection is over."""
     head = f"POST http://127.0.0.1:{wire.allowed}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    for body in ("-1\r\n", "1\r\nab\r\n", "x\r\n", "1\n", "1" * 16 + "\r\n", "0" * 5000):
-        assert b" 200 " not in wire.ask((head + body).encode()), body
+    for body in (
+        "-1\r\n", "1\r\nab\r\n", "x\r\n", "1\n", "10\n", "1;\r;x\r\n", "1 1\r\n", "0\r\nx: y\n",
+        "1" * 16 + "\r\n", "0" * 5000,
+    ):  # fmt: skip
+        with pytest.raises(Refused):
+            Body(None).feed(body.encode())
+    assert b" 200 " not in wire.ask((head + "1\r\nab\r\n").encode())
 
 
 def test_nothing_makes_it_hang_or_grow(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +284,23 @@ def test_nothing_makes_it_hang_or_grow(wire: Wire, monkeypatch: pytest.MonkeyPat
     while (status := wire.get(f"http://127.0.0.1:{wire.allowed}/")[0]) == 503:
         assert time.monotonic() < until, "those that left make room"
     assert status == 200
+
+
+def test_who_leaves_is_not_waited_for() -> None:
+    """A client that goes before it is answered takes the connection to the host with it."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        port = made.getsockname()[1]
+        ours, theirs = socket.socketpair()
+        server.Proxy(Hosts([f"127.0.0.1:{port}"]), server.Log("")).take(theirs)
+        with ours:
+            ours.sendall(f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n".encode())
+            made.settimeout(DEADLINE)
+            there, _ = made.accept()
+            with there:
+                there.settimeout(DEADLINE)
+                assert there.recv(1 << 16)
+                ours.close()
+                assert not there.recv(1 << 16)
 
 
 def test_a_server_that_does_not_speak_http_is_told() -> None:
