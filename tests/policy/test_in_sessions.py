@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cave
+from cave import doctor
 from cave.display import html
 from cave.kernel import trial
 
@@ -49,6 +50,18 @@ def lame(home: Path) -> Iterator[None]:
     file.write_text(json.dumps({"stamp": trial._stamp(), "tried": found}))
     yield
     file.unlink()
+
+
+def test_doctor_names_what_cannot_be_put_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that this system has not is missing, not one that held where nothing was tried."""
+    found = {
+        "network": {"to be put on": "open: no namespaces"},
+        "seccomp": {"x": "stopped (EPERM)"},
+    }
+    monkeypatch.setattr(trial, "tried", lambda *_: found)
+    told = {one.what: one for one in doctor._confinement()}
+    assert (told["network"].state, told["seccomp"].state) == ("DEGRADED", "ok")
+    assert "no namespaces" in told["network"].detail
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these layers")

@@ -54,7 +54,8 @@ def apply(plan: Mapping[str, Any], hand: Hand | None = None) -> Report:
     put("limits", limited)
     put("network", network.isolate)
     if plan["hosts"]:
-        _listen(report, ruleset, hand)
+        bounded = ruleset if plan["sockets"] == "proxied" else []
+        _listen(report, bounded, hand)
     if another is None:
         put("user", lambda: _become(uid))
     elif another:

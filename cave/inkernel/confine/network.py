@@ -79,6 +79,7 @@ def environ(listener: socket.socket) -> dict[str, str]:
     trusting = '{"client_kwargs": {"trust_env": true}}'
     return {
         **dict.fromkeys((*names, *map(str.upper, names)), proxy),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
         "FSSPEC_HTTP": trusting,
         "FSSPEC_HTTPS": trusting,
     }
