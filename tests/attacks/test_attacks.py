@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cave.inkernel.confine import LAYERS
 from cave.kernel.confinement import OPEN, left_open
 from tests.attacks import _cells, _run
 
@@ -36,6 +37,8 @@ def test_confined_cells_get_nowhere(user: str) -> None:
     told = left_open(another_user=user == "root")
     if found.degraded:
         pytest.skip("this system lacks layers: " + "; ".join(found.degraded))
+    layers = {line.partition(":")[0] for line in found.layers}
+    assert layers >= {*LAYERS} - ({"user"} if user == "ordinary" else set())
     assert {LEFT.get(name, name) for name in found.open} <= set(told)
     assert found.open <= LEFT.keys()
 

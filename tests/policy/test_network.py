@@ -144,6 +144,14 @@ def test_the_layer_is_told_and_the_hosts_are_written_down(desk: Desk) -> None:
     assert error.name == "PermissionError"
 
 
+def test_the_proxy_has_no_rights_beyond_its_user(desk: Desk) -> None:
+    """It reads what cells send: it holds no capability, even as root, and can get none."""
+    [proxy] = desk.proxies()
+    status = Path(f"/proc/{proxy}/status").read_text().splitlines()
+    facts = dict(line.split(":\t", 1) for line in status)
+    assert (int(facts["CapPrm"], 16), facts["NoNewPrivs"]) == (0, "1")
+
+
 def test_the_proxy_is_started_again_and_ends_with_the_kernel(desk: Desk) -> None:
     """Its death is not the end of the kernel's network; the kernel's end is the proxy's."""
     reads = f"import requests; got = requests.get('http://{desk.place}/').content"
