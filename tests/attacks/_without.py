@@ -31,9 +31,15 @@ for what in ('environ', 'mem'):
 """
 """An address of nothing is an error only for who may look."""
 _SOCKET = "import socket\ntry: socket.socket()\nexcept OSError as e: print('stopped', e)"
+_WAYS = {
+    "connect": "socket.create_connection({at!r}, 5).close()",
+    "send": "socket.socket().sendto(b'x', socket.MSG_FASTOPEN, {at!r})",
+    "send a message": "socket.socket().sendmsg([b'x'], [], socket.MSG_FASTOPEN, {at!r})",
+}
+"""Ways to open a connection of TCP."""
 _PROXY = "import os; print(os.environ['HTTP_PROXY'].rpartition(':')[2])"
 _CONNECT = """import socket
-try: socket.create_connection({at!r}, 5).close()
+try: {how}
 except OSError as e: print('stopped', e)
 else: print('open')"""
 
@@ -76,8 +82,9 @@ def _network(host: Host) -> None:
     proxy = int(text(host.run(_PROXY)))
     for name, port in (("the proxy's port", proxy), ("another port", 0)):
         with socket.create_server(("127.0.0.2", port)) as other:
-            said = text(host.run(_CONNECT.format(at=other.getsockname())))
-            print(f"connect to {name}: {said}")
+            for way, how in _WAYS.items():
+                source = _CONNECT.format(how=how.format(at=other.getsockname()))
+                print(f"{way} to {name}: {text(host.run(source))}")
 
 
 if __name__ == "__main__":
