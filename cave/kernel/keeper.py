@@ -122,10 +122,11 @@ def _spawn(
         _become_kernel(cwd, log)
         if lender is not None:
             lender.offer()
-        if confine is not None and not confine(
-            plan, writing, None if proxy is None else proxy.hand
-        ):
+        hand = None if proxy is None else proxy.hand
+        if confine is not None and not confine(plan, writing, hand):
             os._exit(REFUSED)
+        if proxy is not None:
+            proxy.given()
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == keeper:
@@ -233,6 +234,11 @@ class _Proxy:
         """In the kernel: give the socket to us, and tell programs where it is."""
         self._send(self._theirs, [b"+"], [listener])
         os.environ.update(environ)
+
+    def given(self) -> None:
+        """In the kernel: it has given what it had to give."""
+        self._theirs.close()
+        self._ours.close()
 
     def start(self) -> None:
         """In the keeper: start the proxy, unless the kernel has given nothing."""
