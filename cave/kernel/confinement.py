@@ -208,8 +208,9 @@ def reader_plan(paths: Iterable[str]) -> dict[str, Any]:
         "devices": readable.devices(),
         "limits": {"file": 0},
         "sockets": "sealed",
+        "hosts": [],
         "uid": _user(Path("/reader"), []),
-        "layers": list(LAYERS),
+        "layers": _of(Confinement()),
     }
 
 
