@@ -238,7 +238,7 @@ def ask(text):
 def all_of(at, text):
     import socket
     with socket.create_connection(at, 5) as client:
-        client.settimeout(2)
+        client.settimeout(5)
         client.sendall(text.encode())
         said = b''
         try:
