@@ -135,6 +135,8 @@ class Settings:
     """Automatic snapshots that are kept whole; of older ones ever fewer are."""
     tracking: Tracking = "auto"
     """How kernels know which memory changed: `auto` takes pages where the system tells them."""
+    warm: bool = False
+    """Whether kernels are forked off a process that has imported what they need."""
 
     @classmethod
     def load(cls, **call: Any) -> Self:
@@ -161,6 +163,8 @@ class Settings:
 _OPENING = {"profile", "memory", "file_size"}
 """Settings that a project may not make looser before it is trusted."""
 
+_TRUTHS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
+
 _CHOICES = {"persistence": Persistence, "profile": Profile, "tracking": Tracking}
 
 
@@ -175,6 +179,11 @@ def _checked(source: str, key: str, value: Any) -> Any:
             if value is not None and not isinstance(value, str):
                 raise wrong("a text")
             return value or None
+        case "warm":
+            found = _TRUTHS.get(str(value).lower())
+            if found is None:
+                raise wrong("true or false")
+            return found
         case "max_retries" | "idle_timeout" | "snapshot_every" | "retention":
             try:
                 number = float(value) if key == "idle_timeout" else int(value)

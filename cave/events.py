@@ -48,6 +48,7 @@ TurnStatus = Literal[
     "over_budget",
 ]
 ReplyKind = Literal["cell", "finish", "malformed"]
+KernelStart = Literal["cold", "warm"]
 EndReason = Literal["died", "idle", "closed", "restart", "asleep"]
 RestoreReason = Literal["death", "opened", "asked", "restart", "fork", "seed"]
 EffectState = Literal["begun", "done", "failed", "in_doubt", "not_done", "given_up"]
@@ -133,6 +134,8 @@ class KernelStarted(Event):
     degraded: tuple[str, ...] = ()
     """The layers that are missing, and what is open by it."""
     seconds: float = 0.0
+    start: KernelStart = "cold"
+    """Whether a template had done a part of it before (warm)."""
 
 
 @_event

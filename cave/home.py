@@ -153,6 +153,7 @@ class Kernels:
             trials=self._home.path / "confinement.json",
             cwd=Path.cwd(),
             project=trust.openable(),
+            templates=config.runtime_dir(self.settings) if self.settings.warm else None,
         )
         return await start(launch)
 

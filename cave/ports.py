@@ -32,6 +32,7 @@ from cave.events import (
     EndReason,
     Event,
     Fault,
+    KernelStart,
     Output,
     ReplyKind,
     Usage,
@@ -232,6 +233,8 @@ class KernelFacts:
     """The layers that are missing, and what is open by it."""
     policy: str = ""
     """Stands for the policy that it was started under; empty where that is not known."""
+    start: KernelStart = "cold"
+    """Whether it was started from nothing, or forked off a template (warm)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from cave.events import (
     Fault,
     Inside,
     KernelEnded,
+    KernelStart,
     KernelStarted,
     Output,
     OutputLate,
@@ -97,6 +98,8 @@ class KernelView:
     """Stands for the policy that it was started under."""
     stale: bool = False
     """Whether that is another one than the session's now."""
+    start: KernelStart | None = None
+    """Whether it was started from nothing (cold), or forked off a template (warm)."""
 
 
 RESTORES = 2
@@ -223,6 +226,7 @@ class Supply:
             layers=facts.layers,
             degraded=facts.degraded,
             seconds=facts.seconds,
+            start=facts.start,
         )
         try:
             await self.journal.append(started)
@@ -432,6 +436,7 @@ class Supply:
             python=facts.python,
             number=self.number,
             policy=facts.policy,
+            start=facts.start,
         )
 
     async def end(self, reason: Literal["closed", "restart", "asleep"]) -> tuple[Variable, ...]:

@@ -16,6 +16,8 @@ import pytest
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 OF_THE_SCRIPTS = ("CAVE_CRASH_", "CAVE_LIVE_")
+WARM = os.environ.get("CAVE_TEST_TEMPLATES")
+"""Folder of templates for all tests, to run them with kernels that those fork."""
 GRACE = 2.0
 """Seconds in which processes that were told to end may still do so."""
 
@@ -72,6 +74,13 @@ def home_of_its_own(patch: pytest.MonkeyPatch) -> Iterator[Path]:
         known.write_bytes(tried)
     clear_settings(patch)
     patch.setenv("CAVE_HOME", str(path))
+    if WARM:  # under one seed, so that one template serves all homes
+        for name, value in (
+            ("CAVE_WARM", "1"),
+            ("CAVE_RUNTIME_DIR", WARM),
+            ("PYTHONHASHSEED", "7"),
+        ):
+            patch.setenv(name, value)
     before = frozenset(psutil.pids())
     yield path
     left = end_processes_of(path, before)

@@ -34,6 +34,7 @@ def test_a_broken_config_file_is_named(home: Path) -> None:
         ("persistence = 'sometimes'", "persistence"),
         ("profile = 'vault'", "profile"),
         ("model = 3", "model"),
+        ("warm = 'perhaps'", "warm"),
     ],
 )
 def test_a_wrong_setting_is_named(home: Path, text: str, word: str) -> None:

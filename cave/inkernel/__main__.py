@@ -52,4 +52,7 @@ def _require() -> None:
 if __name__ == "__main__":
     _load()
     _require()
-    importlib.import_module("_cave_kernel.app").main(sys.argv[1:])
+    if sys.argv[1:2] == ["--template"]:
+        importlib.import_module("_cave_kernel.template").main(sys.argv[2:])
+    else:
+        importlib.import_module("_cave_kernel.app").main(sys.argv[1:])

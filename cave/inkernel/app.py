@@ -27,7 +27,7 @@ from ipykernel.shellchannel import ShellChannelThread
 from traitlets import Type
 from traitlets.config import Config
 
-from . import refusals, threads
+from . import lent, refusals, threads
 from .door import Door
 from .idle import Idle
 from .image import facade, hidden
@@ -222,9 +222,10 @@ def _serve(given: dict[str, Any], argv: list[str]) -> None:
         door=Door(given["fds"][5]),
     )
     refusals.remember(given.get("held"))
+    lent.remember()
     for fd in settings.fds:
         os.set_inheritable(fd, False)  # noqa: FBT003
-    _without_debugger()
+    without_debugger()
     app = App.instance()
     app.settings = settings
     app.update_config(Config({"HistoryManager": {"enabled": False}, "IPKernelApp": _APP}))
@@ -239,7 +240,7 @@ _QUIET = 0.05
 _APP = {"outstream_class": f"{__package__}.output.Stream", "parent_handle": 0}
 
 
-def _without_debugger() -> None:
+def without_debugger() -> None:
     """Keep debugpy out: it costs start time and opens TCP sockets."""
     sys.modules["debugpy.server"] = None  # type: ignore[assignment]
     import ipykernel.debugger  # noqa: F401

@@ -13,20 +13,26 @@ import resource
 import socket
 
 _SLICE = 64 << 20
-_fd = int(os.environ.pop("CAVE_LENDER", "-1"))
-if _fd >= 0:
-    os.set_inheritable(_fd, False)  # noqa: FBT003
+_keeper = {"fd": -1}
+"""Where it is asked; it tells so in the environment of a kernel that has a limit."""
+
+
+def remember() -> None:
+    """Take the keeper's word out of the environment, before the first cell could see it."""
+    fd = _keeper["fd"] = int(os.environ.pop("CAVE_LENDER", "-1"))
+    if fd >= 0:
+        os.set_inheritable(fd, False)  # noqa: FBT003
 
 
 def limit() -> float:
     """Bytes of the longest file that can be made here."""
     soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    return float("inf") if soft == resource.RLIM_INFINITY or _fd < 0 else soft
+    return float("inf") if soft == resource.RLIM_INFINITY or _keeper["fd"] < 0 else soft
 
 
 def file() -> int:
     """A file in memory that is far too long. Raises `OSError` when nobody lends any."""
-    with socket.socket(fileno=os.dup(_fd)) as asking:
+    with socket.socket(fileno=os.dup(_keeper["fd"])) as asking:
         asking.sendall(b"?")
         _, fds, _, _ = socket.recv_fds(asking, 1, 1)
     if not fds:

@@ -1,6 +1,7 @@
 """The keeper: a small process that owns a kernel's process tree and its exit status.
 
 `python -I -S keeper.py STATUS LOG CWD RUNTIME LIFELINE FDS -- ARGV...`, standard library only.
+Or a process that a template forked calls `keep`: the kernel is then forked, not started.
 
 It reads a line of JSON from the socket LIFELINE: the plan of what confines the kernel, or null.
 It starts ARGV in a session of its own, which inherits FDS and puts on the layers of the plan
@@ -21,6 +22,12 @@ import sys
 import time
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    _PutOn = Callable[[bytes, int, Callable[..., None] | None], bool]
+
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -30,9 +37,32 @@ REFUSED = 78
 
 def main(argv: list[str]) -> None:
     """Keep one kernel from its start to the end of its tree."""
-    status, log, cwd, runtime, lifeline, fds, dashes, *command = argv
+    status, log, cwd, runtime, lifeline, numbers, dashes, *command = argv
     assert dashes == "--"
-    line = int(lifeline)
+    fds = [int(fd) for fd in filter(None, numbers.split(","))]
+
+    def begin() -> None:
+        try:
+            os.execvp(command[0], command)  # noqa: S606 - that is its purpose
+        except OSError as exc:
+            print(f"cave: cannot start {command[0]!r}: {exc}", file=sys.stderr, flush=True)
+
+    keep([status, log, cwd, runtime], int(lifeline), fds, begin=begin, layers=_layers)
+
+
+def keep(
+    paths: list[str],
+    line: int,
+    fds: list[int],
+    *,
+    begin: Callable[[], None],
+    layers: "Callable[[], Any]",
+) -> None:
+    """Keep the kernel that `begin` becomes, in a child, held to what `layers` gives.
+
+    `paths` are STATUS, LOG, CWD and RUNTIME. `begin` does not return when it works.
+    """
+    status, log, cwd, runtime = paths
     os.set_inheritable(line, False)  # noqa: FBT003
     wake = _wake_on_signals()
     libc = _libc()
@@ -46,9 +76,12 @@ def main(argv: list[str]) -> None:
     lender = _Lender() if b'"file"' in plan else None
     hosts = _hosts(plan)
     proxy = _Proxy(hosts, os.path.join(os.path.dirname(log), "network")) if hosts else None
-    pid, report = _spawn(command, cwd, log, libc, plan=plan, lender=lender, proxy=proxy)
-    for fd in filter(None, fds.split(",")):
-        os.close(int(fd))  # else clients of a dead kernel would wait instead of being refused
+    confine = None if plan == b"null" else _confine(layers())
+    pid, report = _spawn(
+        begin, cwd, log, libc, plan=plan, confine=confine, lender=lender, proxy=proxy
+    )
+    for fd in fds:
+        os.close(fd)  # else clients of a dead kernel would wait instead of being refused
     if proxy is not None:
         proxy.start()
     os.write(line, b"%d %s\n" % (pid, report))
@@ -99,18 +132,18 @@ def _read_line(line: int) -> bytes:
 
 
 def _spawn(
-    command: list[str],
+    begin: Callable[[], None],
     cwd: str,
     log: str,
     libc: ctypes.CDLL | None,
     *,
     plan: bytes,
+    confine: "_PutOn | None",
     lender: "_Lender | None",
     proxy: "_Proxy | None",
 ) -> tuple[int, bytes]:
     """Start the kernel; its number, and what it said of its layers before its program began."""
     keeper = os.getpid()
-    confine = None if plan == b"null" else _confine()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -130,9 +163,9 @@ def _spawn(
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == keeper:
-            os.execvp(command[0], command)  # noqa: S606 - that is its purpose
+            begin()
     except OSError as exc:
-        print(f"cave: cannot start {command[0]!r}: {exc}", file=sys.stderr, flush=True)
+        print(f"cave: the kernel cannot start: {exc}", file=sys.stderr, flush=True)
     os._exit(127)
 
 
@@ -146,17 +179,21 @@ def _hosts(plan: bytes) -> list[str]:
     return found
 
 
-def _confine() -> Callable[[bytes, int, "Callable[..., None] | None"], bool]:
-    """Puts on the layers of a plan, and tells which; False where one that is required lacks."""
+def _layers() -> "Any":
+    """The package of what confines a kernel."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(__file__)), "inkernel"))
     import importlib
-    import json
 
-    confine = importlib.import_module("confine")
+    return importlib.import_module("confine")
+
+
+def _confine(layers: "Any") -> "_PutOn":
+    """Puts on the layers of a plan, and tells which; False where one that is required lacks."""
+    import json
 
     def put_on(plan: bytes, telling: int, hand: "Callable[..., None] | None") -> bool:
         wanted = json.loads(plan)
-        report = confine.apply(wanted, hand)
+        report = layers.apply(wanted, hand)
         os.write(telling, json.dumps(report).encode())
         return not (wanted["require"] and report["missing"])
 
@@ -191,8 +228,10 @@ class _Lender:
 
     def offer(self) -> None:
         """In the kernel: tell its program where to ask."""
-        self._theirs.set_inheritable(True)
-        os.environ["CAVE_LENDER"] = str(self._theirs.fileno())
+        self._ours.close()
+        fd = self._theirs.detach()
+        os.set_inheritable(fd, True)  # noqa: FBT003
+        os.environ["CAVE_LENDER"] = str(fd)
 
     def kept(self) -> None:
         """In the keeper: that end is the kernel's alone."""

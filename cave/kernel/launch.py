@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cave.errors import KernelStartError
-from cave.kernel import confinement, processes, trial
+from cave.events import KernelStart
+from cave.kernel import confinement, processes, template, trial
 from cave.kernel.confinement import Confinement, Layers, Places
+from cave.kernel.template import Template
 
 OWN = "cave-python"
+
+
+class WarmFailed(KernelStartError):
+    """A kernel that a template forked did not start; a cold one may."""
+
+    def __init__(self, message: str, template: Template) -> None:
+        super().__init__(message)
+        self.template = template
+
+
 _LONGEST_PATH = 107
 _SCRUBBED = {"PYTHONPATH", "PYTHONHOME", "JPY_PARENT_PID", "PYTHONSAFEPATH", "PYTEST_CURRENT_TEST"}
 _HERE = Path(__file__).resolve().parent
@@ -70,6 +85,9 @@ class Launch:
     project: Path | None = None
     """The project that the user works in, which may be trusted."""
 
+    templates: Path | None = None
+    """Where templates have their sockets, one of which may fork it; None: it is started cold."""
+
     @property
     def home(self) -> Path:
         return home(self.folder, self.number)
@@ -107,6 +125,7 @@ class Record:
     layers: Sequence[str] = ()
     degraded: Sequence[str] = ()
     policy: str = ""
+    start: KernelStart = "cold"
     format: int = 1
 
     @property
@@ -139,14 +158,18 @@ def read_record(path: Path) -> Record | None:
 
 def make_runtime(base: Path) -> Path:
     """A new private folder for sockets below `base`, or below a shorter one when that is long."""
+    runtime = _short(base) / secrets.token_hex(4)
+    runtime.mkdir(mode=0o700)
+    return runtime
+
+
+def _short(base: Path) -> Path:
     folder = _private(base)
     if len(os.fsencode(folder)) + len("/12345678/k-1") > _LONGEST_PATH:
         folder = _private(Path(tempfile.gettempdir(), f"cave-{os.getuid()}"))
     if len(os.fsencode(folder)) + len("/12345678/k-1") > _LONGEST_PATH:
         folder = _private(Path("/tmp", f"cave-{os.getuid()}"))  # noqa: S108 - checked to be ours
-    runtime = folder / secrets.token_hex(4)
-    runtime.mkdir(mode=0o700)
-    return runtime
+    return folder
 
 
 def _private(folder: Path) -> Path:
@@ -215,6 +238,9 @@ class Kept:
     """Which layers the kernel has, when it is confined."""
     fallen: Mapping[str, str] = field(default_factory=dict)
     """The layers that do not hold on this system."""
+    start: KernelStart = "cold"
+    template: Template | None = None
+    """The one that forked them, or that may fork the next."""
 
     def confirm(self) -> None:
         """The kernel is recorded: from now on it outlives us."""
@@ -224,7 +250,7 @@ class Kept:
     def give_up(self) -> None:
         """End both: without confirmation the keeper ends all; returns when it has."""
         self.line.close()
-        reap(self.keeper)
+        _await_end(self.keeper)
 
 
 def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]) -> Kept:
@@ -235,22 +261,97 @@ def spawn(launch: Launch, argv: Sequence[str], runtime: Path, fds: Sequence[int]
         plan = confinement.prepare(held, places, python=launch.python, sealed=bool(fds))
         if launch.trials is not None:
             fallen = trial.fallen(trial.tried(plan, launch.trials))
+    paths = (launch.home / "end", launch.home / "log", launch.workdir, runtime)
+    command = _Command(
+        tuple(map(str, paths)),
+        launch.home / "keeper.log",
+        argv,
+        _environment(launch, runtime),
+        fds,
+    )
+    found = None if plan and plan["hosts"] else _fitting(launch, command)  # no fork has a proxy
+    kept = None if found is None else _warm(found, command, plan)
+    kept = kept or _started(command, plan, _keeper)
+    assert kept is not None
+    kept.fallen, kept.template = fallen, found
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What a keeper is told, whoever starts it."""
+
+    paths: tuple[str, ...]
+    """Those of its end record, the kernel's log, the working folder and the sockets' folder."""
+    log: Path
+    argv: Sequence[str]
+    environ: dict[str, str]
+    fds: Sequence[int]
+
+
+def _fitting(launch: Launch, command: _Command) -> Template | None:
+    """The template to ask; None where there can be none."""
+    if launch.templates is None or launch.kernel != OWN:
+        return None
+    try:
+        folder = _short(launch.templates)
+    except KernelStartError:
+        return None
+    return template.fitting(folder, command.argv[0], command.environ)
+
+
+def _warm(found: Template, command: _Command, plan: Any) -> Kept | None:
+    """A kernel that a template forks, if it runs.
+
+    Raises `WarmFailed` once there is a keeper: its end takes the sockets with it.
+    """
+    try:
+        kept = _started(command, plan, functools.partial(_forked, found))
+    except (KernelStartError, OSError) as exc:
+        raise WarmFailed(str(exc), found) from exc
+    if kept is not None:
+        kept.start = "warm"
+    return kept
+
+
+def _forked(found: Template, command: _Command, line: int) -> int | None:
+    with command.log.open("ab") as log:
+        return found.fork(
+            keeper=command.paths,
+            argv=command.argv,
+            environ=command.environ,
+            fds=[line, log.fileno(), *command.fds],
+        )
+
+
+def _started(
+    command: _Command, plan: Any, begin: Callable[[_Command, int], int | None]
+) -> Kept | None:
+    """The kernel of a keeper that `begin` starts on its end of a lifeline, if it does."""
+    keeper = None
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            keeper = _keeper(launch, argv, runtime, theirs.fileno(), fds)
+            keeper = begin(command, theirs.fileno())
+        if keeper is None:
+            ours.close()
+            return None
         ours.settimeout(10)
         ours.sendall(json.dumps(plan).encode() + b"\n")
         pid, _, report = _line(ours).partition(b" ")
     except BaseException:
-        ours.close()  # a keeper that is there ends by it
+        ours.close()  # a keeper that is there ends by it, unless it hangs
+        if keeper is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGKILL)
+            _await_end(keeper)
         raise
     if not pid:
         ours.close()
-        reap(keeper)
-        tail = read_tail(launch.home / "keeper.log")
+        _await_end(keeper)
+        tail = read_tail(command.log)
         raise KernelStartError(f"the kernel's keeper did not start; it printed:\n{tail}")
-    return Kept(keeper, int(pid), ours, json.loads(report), fallen)
+    return Kept(keeper, int(pid), ours, json.loads(report))
 
 
 def _line(line: socket.socket) -> bytes:
@@ -267,19 +368,17 @@ def _line(line: socket.socket) -> bytes:
     return text
 
 
-def _keeper(
-    launch: Launch, argv: Sequence[str], runtime: Path, line: int, fds: Sequence[int]
-) -> int:
-    args = [str(launch.home / "end"), str(launch.home / "log"), str(launch.workdir)]
-    args += [str(runtime), str(line), ",".join(map(str, fds)), "--", *argv]
-    with (launch.home / "keeper.log").open("ab") as log:
+def _keeper(command: _Command, line: int) -> int:
+    fds = command.fds
+    args = [*command.paths, str(line), ",".join(map(str, fds)), "--", *command.argv]
+    with command.log.open("ab") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), *args],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             pass_fds=[line, *fds],
-            env=_environment(launch, runtime),
+            env=command.environ,
             start_new_session=True,
             cwd="/",
         )
@@ -300,6 +399,13 @@ def reap(pid: int) -> None:
         os.waitpid(pid, 0)
     except ChildProcessError:
         return
+
+
+def _await_end(keeper: int) -> None:
+    """Of one that is ending, whoever started it."""
+    reap(keeper)
+    with contextlib.suppress(ProcessLookupError):
+        processes.await_end(keeper)
 
 
 def environment(extra: Mapping[str, str], *, hash_seed: int | None = None) -> dict[str, str]:
@@ -399,4 +505,5 @@ def newborn(kept: Kept, launch: Launch, runtime: Path, key: str) -> Record:
         layers=layers.applied,
         degraded=layers.degraded,
         policy=launch.policy,
+        start=kept.start,
     )

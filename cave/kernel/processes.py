@@ -133,6 +133,16 @@ class Process:
             call()
 
 
+def await_end(pid: int) -> None:
+    """Return when the process has ended. Raises `ProcessLookupError` when it is not there."""
+    process = Process(pid)
+    try:
+        while process.alive:
+            time.sleep(0.005)
+    finally:
+        process.close()
+
+
 def end_record(path: Path) -> dict[str, object] | None:
     """What the keeper wrote of the kernel's end; None when it has not (yet)."""
     try:

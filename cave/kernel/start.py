@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,31 @@ from cave.kernel import launch, processes, reach
 from cave.kernel.cells import Tape
 from cave.kernel.deaths import death_of
 from cave.kernel.kernel import STATUS_WAIT, Kernel, left
-from cave.kernel.launch import OWN, Launch, Record
+from cave.kernel.launch import OWN, Launch, Record, WarmFailed
 from cave.kernel.wire import Codec
 from cave.ports import Death, KernelFacts, SpooledCell, SpooledOutput
 
 _MANNERS = 3.0
 """Seconds that a kernel which answered as a stranger has to answer as ours."""
 
+_QUIET_WARM = 5.0
+"""As `reach.QUIET`, of a kernel that a template forked: a cold start comes after it."""
+
 
 async def start(launched: Launch) -> Kernel:
     """A new kernel that has answered. Raises `KernelStartError`, and leaves nothing then."""
     began = time.monotonic()
+    try:
+        return await _start(launched, began)
+    except WarmFailed as exc:
+        failed = exc
+    kernel = await _start(dataclasses.replace(launched, templates=None), began)
+    # only now it is known that the template was at fault
+    _aside(lambda: failed.template.end(str(failed)))
+    return kernel
+
+
+async def _start(launched: Launch, began: float) -> Kernel:
     if launched.home.exists():
         raise KernelStartError(f"{launched.home} is there already; use a new kernel number")
     runtime: Path | None = None
@@ -36,8 +50,10 @@ async def start(launched: Launch) -> Kernel:
         kept, key = await _spawned(launched, runtime)
         try:
             kernel = await _first_answer(launched, kept, runtime, key, began)
-        except BaseException:
+        except BaseException as exc:
             await asyncio.to_thread(kept.give_up)
+            if kept.start == "warm" and kept.template and isinstance(exc, KernelStartError):
+                raise WarmFailed(str(exc), kept.template) from exc
             raise
     except BaseException as exc:
         if runtime is not None:
@@ -46,7 +62,14 @@ async def start(launched: Launch) -> Kernel:
         if isinstance(exc, OSError):
             raise KernelStartError(f"kernel {launched.kernel!r} did not start: {exc}") from exc
         raise
+    if kept.start == "cold" and kept.template:
+        _aside(kept.template.begin)
     return kernel
+
+
+def _aside(work: Callable[[], None]) -> None:
+    """Let a thread do it; nobody waits, and nobody can give up here with a kernel that is up."""
+    asyncio.get_running_loop().run_in_executor(None, work)
 
 
 async def _spawned(launched: Launch, runtime: Path) -> tuple[launch.Kept, str]:
@@ -115,8 +138,9 @@ async def _hello(kernel: Kernel, launched: Launch) -> dict[str, Any]:
                 await asyncio.wait([asked], timeout=_MANNERS)
                 if not asked.done():
                     raise await _failed(launched, "it came up, but does not speak cave")
-            if not asked.done() and life.silent > reach.QUIET:
-                quiet = f"{reach.QUIET:.0f} seconds"
+            limit = reach.QUIET if kernel.record.start == "cold" else min(reach.QUIET, _QUIET_WARM)
+            if not asked.done() and life.silent > limit:
+                quiet = f"{limit:.0f} seconds"
                 raise await _failed(launched, f"it gave no sign of life for {quiet}")
         return asked.result().content
     except CaveError as exc:
@@ -153,6 +177,7 @@ def _facts(record: Record, seconds: float) -> KernelFacts:
         policy=record.policy,
         connection_file=record.connection_file,
         seconds=seconds,
+        start=record.start,
     )
 
 

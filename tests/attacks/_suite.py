@@ -26,16 +26,16 @@ from typing import Any
 from cave import artefacts
 from cave.errors import ConfigError
 from cave.inkernel.confine import network, system
-from cave.kernel import Confinement
+from cave.kernel import Confinement, Kernel
 from tests.attacks import _cells
-from tests.kernel._host import Host, alive, text
+from tests.kernel._host import WARM, Host, alive, text
 
 
 def main(profile: str, folder: Path) -> None:
     """Run all attacks under a profile and print their outcomes."""
     found: dict[str, str] = {}
     with _targets(folder) as targets, closing(_host(folder, profile)) as host:
-        kernel = host.start()
+        kernel = _forked(host) if WARM else host.start()
         found |= _attacked(host, targets, {**_cells.LISTED, **_cells.MORE})
         found |= _files(host, targets)
         found["unkillable"] = _unkillable(host)
@@ -55,12 +55,23 @@ def _host(folder: Path, profile: str, **options: Any) -> Host:
     return Host(folder, confinement=None if profile == "open" else Confinement(**options))
 
 
+def _forked(host: Host) -> Kernel:
+    """A kernel that a template of this user has forked."""
+    for number in range(1, 60):
+        kernel = host.start(number, templates=host.root / "t")
+        if kernel.facts.start == "warm":
+            return kernel
+        host(kernel.end(reason="closed"))
+        time.sleep(1)
+    raise TimeoutError("no template got ready")
+
+
 def _attacked(host: Host, targets: dict[str, Any], attacks: Mapping[str, str]) -> dict[str, str]:
     """What came of each attack in a host's kernel."""
     record = host.kernel.record
     proxies = [pid for pid in _children(record.keeper) if pid != record.pid]
     mine = {
-        "kernel": str(host.launch().home), "keeper": record.keeper, "runtime": record.runtime,
+        "kernel": str(host.launch(record.number).home), "keeper": record.keeper, "runtime": record.runtime,
         "proxy": proxies[0] if proxies else targets["victim"],
     }  # fmt: skip
     host.run(_cells.TOOLS.format(numbers=system.NUMBERS, targets={**targets, **mine}))

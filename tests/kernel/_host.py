@@ -16,6 +16,8 @@ T = TypeVar("T")
 DEADLINE = 90.0
 CONFINED = os.environ.get("CAVE_TEST_PROFILE") == "confined"
 """Whether all kernels of these tests are confined."""
+WARM = os.environ.get("CAVE_TEST_TEMPLATES")
+"""Folder of templates that fork all kernels of these tests, as soon as there is one."""
 
 
 class Host:
@@ -44,6 +46,7 @@ class Host:
             **{
                 "confinement": Confinement() if CONFINED else None,
                 "pending_after": None,  # most ask for no image: they prepare none
+                **({"templates": Path(WARM), "hash_seed": 7} if WARM else {}),
                 **self.options,
                 **options,
             },

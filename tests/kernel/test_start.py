@@ -20,7 +20,7 @@ import pytest
 from cave.errors import KernelStartError
 from cave.kernel import start
 from tests.kernel import _environment
-from tests.kernel._host import Host, leftovers, text
+from tests.kernel._host import WARM, Host, leftovers, text
 
 
 @pytest.fixture
@@ -282,6 +282,7 @@ def test_an_environment_with_ipykernel_and_dill_alone_works(
     assert "rates" in [v.name for v in host(host.kernel.variables(lease=1))]
 
 
+@pytest.mark.skipif(WARM is not None, reason="a template forks its keepers with all it has")
 def test_the_keeper_imports_no_site_packages(host: Host) -> None:
     """The keeper is a bare interpreter: it starts at once and needs little memory."""
     keeper = psutil.Process(host.kernel.record.keeper)
