@@ -71,8 +71,8 @@ def _attacked(host: Host, targets: dict[str, Any], attacks: Mapping[str, str]) -
     record = host.kernel.record
     proxies = [pid for pid in _children(record.keeper) if pid != record.pid]
     mine = {
-        "kernel": str(host.launch(record.number).home), "keeper": record.keeper, "runtime": record.runtime,
-        "proxy": proxies[0] if proxies else targets["victim"],
+        "kernel": str(host.launch(record.number).home), "keeper": record.keeper,
+        "runtime": record.runtime, "proxy": proxies[0] if proxies else targets["victim"],
     }  # fmt: skip
     host.run(_cells.TOOLS.format(numbers=system.NUMBERS, targets={**targets, **mine}))
     found = {}

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are templ
 
 SEED = 7
 _FACTS = """
-import gc, json, locale, multiprocessing, os, resource, signal, sys, tempfile, threading, time
+import ctypes, gc, json, locale, multiprocessing, os, resource, signal, sys, tempfile, threading, time
 umask = os.umask(0o77); os.umask(umask)
 print(json.dumps({
     "environ": dict(os.environ), "path": sys.path, "argv": sys.argv, "flags": str(sys.flags),
@@ -45,6 +45,7 @@ print(json.dumps({
     "streams": [[s.encoding, s.errors] for s in (sys.stdin, sys.stdout, sys.stderr)],
     "held": [line for line in open("/proc/self/status")
              if line.startswith(("NoNewPrivs", "Seccomp", "Cap"))],
+    "dumpable": ctypes.CDLL(None).prctl(3),
     "session": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()],
 }))
 """
