@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are templ
 
 SEED = 7
 _FACTS = """
-import ctypes, gc, json, locale, multiprocessing, os, resource, signal, sys, tempfile, threading, time
+import ctypes, gc, json, locale, multiprocessing, os, resource, signal, sys
+import tempfile, threading, time
 umask = os.umask(0o77); os.umask(umask)
 print(json.dumps({
     "environ": dict(os.environ), "path": sys.path, "argv": sys.argv, "flags": str(sys.flags),
