@@ -76,7 +76,6 @@ class Refused(Exception):
 def main(argv: list[str]) -> None:
     """Serve until nobody asks any more, or the socket is gone."""
     path, lock, key, _ = argv
-    system.prctl(_SET_DUMPABLE, 0)  # nothing holds who can write to its memory
     _be_called([*sys.orig_argv[:3], path])
     try:
         template = Template(key)
@@ -87,6 +86,7 @@ def main(argv: list[str]) -> None:
     except Exception:
         _say(int(lock), traceback.format_exc())
         return
+    system.prctl(_SET_DUMPABLE, 0)  # nothing holds who can write to its memory
     _say(int(lock), "")
     _serve(template, listener, path)
 
