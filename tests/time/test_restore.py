@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import cave
+from cave import session
 from cave.events import KernelEnded, Restored, SnapshotCommitted
 
 from ._kill import kill
@@ -252,8 +253,9 @@ def test_going_back_never_keeps_what_has_moved_on_unseen() -> None:
     assert told.text.strip() == "(0,) False 0"
 
 
-def test_what_was_put_survives_a_kill_right_after() -> None:
+def test_what_was_put_survives_a_kill_right_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small values are in a snapshot when `put` returns."""
+    monkeypatch.setattr(session, "PUT", 60.0)  # as if the machine were quick
     s = cave.open("given")
     s.put(z=[1], df={"k": 2})
     assert s.vars["z"].fidelity == "exact"
