@@ -87,10 +87,10 @@ def test_a_cell_that_ignores_interrupts_is_killed_step_by_step() -> None:
 
 @pytest.mark.timeout(3600 if ROUNDS else 600)
 def test_sessions_start_at_once_without_crosstalk() -> None:
-    """Sessions opened at the same time each answer with their own name: 12, five times 30 when
+    """Sessions opened at the same time each answer with their own name: 8, five times 30 when
     CAVE_CRASH_ROUNDS is set."""
     for _ in range(5 if ROUNDS else 1):
-        names = [f"many-{i}" for i in range(30 if ROUNDS else 12)]
+        names = [f"many-{i}" for i in range(30 if ROUNDS else 8)]
         said: dict[str, str] = {}
 
         def start(name: str, said: dict[str, str] = said) -> None:

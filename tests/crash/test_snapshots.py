@@ -25,7 +25,7 @@ from .conftest import Host, wait_until
 from .test_deaths import kernels_of
 from .test_sweep import SEED, kill
 
-ROUNDS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 8)
+ROUNDS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 5)
 
 WORK = """
 acks = open({acks!r}, 'a', buffering=1)

@@ -1,6 +1,6 @@
 """Whatever cells have started, and however deaf it is: a kernel that is stopped leaves nothing.
 
-10 stops; as many as `scripts/crash ROUNDS` says. `CAVE_CRASH_SEED` repeats a run.
+6 stops; as many as `scripts/crash ROUNDS` says. `CAVE_CRASH_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kernel._desk import until
 from tests.kernel._host import Host, leftovers
 
 SEED = int(os.environ.get("CAVE_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
-STOPS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 10)
+STOPS = int(os.environ.get("CAVE_CRASH_ROUNDS") or 6)
 WAYS = ("closed", "restart", "killed", "busy")
 HABITS = ("session", "group", "double", "blocked", "deaf", "stopped", "chain", "threads")
 

@@ -54,7 +54,7 @@ def test_kinds_survive_a_step_back_and_a_second_death() -> None:
     """Some of all kinds: used, brought back in place, killed twice and used again. Not those that
     end: attrs' classes hold the namespace that they were made in, and nothing ends beside them."""
     some = [kind for lot in LOTS for kind in lot if "gc.collect" not in kind.check]
-    outcome = _lived(some[:: 1 if FULL else 8], None, ("back", "twice"), every=1000)
+    outcome = _lived(some[:: 1 if FULL else 24], None, ("back", "twice"), every=1000)
     assert not outcome.wrong, "\n".join(outcome.wrong)
 
 
