@@ -15,7 +15,7 @@ from ._kill import kill
 # as in test_damage
 pytestmark = [pytest.mark.usefixtures("sessions", "unconfined"), pytest.mark.timeout(1200)]
 
-CELLS = 1000 if os.environ.get("CAVE_CRASH_ROUNDS") else 140
+CELLS = 1000 if os.environ.get("CAVE_CRASH_ROUNDS") else 200
 """Cells that run; scripts/crash runs 1,000."""
 WARM = 60
 """Cells after which everything has been used that ever is."""
