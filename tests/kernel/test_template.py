@@ -28,6 +28,9 @@ from tests.kernel._host import DEADLINE, Host, alive, leftovers, text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are templates on Linux only")
 
+sweep = pytest.mark.skipif(
+    not os.environ.get("CAVE_CRASH_ROUNDS"), reason="scripts/crash runs it: it starts many kernels"
+)
 SEED = 7
 _FACTS = """
 import ctypes, gc, json, locale, multiprocessing, os, resource, signal, sys
@@ -215,6 +218,7 @@ def test_a_start_that_a_cold_one_would_fail_fails_alike(warm: Warm) -> None:
     assert warm.start().facts.start == "warm"
 
 
+@sweep
 def test_templates_are_one_and_may_die_or_hang(broken: Warm) -> None:
     """Hosts that ask at once get one template. Its death harms no kernel, and the next start
     begins another; one that hangs is ended, and for a while none like it is begun."""
@@ -265,6 +269,7 @@ def _one_of(broken: Warm) -> psutil.Process:
     return ready
 
 
+@sweep
 def test_packages_that_changed_make_a_template_unfit(broken: Warm, tmp_path: Path) -> None:
     """After an installation kernels are started cold, until there is a template of now; another
     interpreter has one of its own, with what is there."""

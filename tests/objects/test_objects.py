@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections import Counter
 
@@ -45,8 +46,10 @@ def tracking(
 @pytest.mark.parametrize("number", range(len(LOTS)))
 def test_kinds_are_exact_rebuilt_or_lost_as_they_say(number: int) -> None:
     """Used after a death: what the report calls exact is so, what is not is named with a reason,
-    and using what is lost raises."""
-    outcome = _lived(LOTS[number], None, ("kill", "back", "twice") if FULL else ("kill",))
+    and using what is lost raises. Outside of sweeps for two of three kinds, others each time."""
+    left_out = None if FULL else random.SystemRandom().randrange(3)
+    some = [kind for at, kind in enumerate(LOTS[number]) if at % 3 != left_out]
+    outcome = _lived(some, None, ("kill", "back", "twice") if FULL else ("kill",))
     assert not outcome.wrong, "\n".join(outcome.wrong)
 
 
