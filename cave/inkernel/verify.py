@@ -4,6 +4,9 @@ The child is a copy of the kernel as it stands between two cells, and may do wit
 likes. It is forked while no other thread runs. Where one does, or with libraries that do not
 survive a fork, a check is evaluated in the kernel itself, with names of its own; so are
 questions to databases, whose connections must not be used in two processes.
+
+Objects of cells take part in it with their own code (`__eq__`, `__len__`): who makes them can
+make a check come out as they like.
 """
 
 from __future__ import annotations
